@@ -1,0 +1,51 @@
+"""A breaker keeps us from asking again for what was just refused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+FIRST_WAIT_S = 15.0
+LONGEST_WAIT_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """One scope that refused: nothing is asked of it before ``open_until``.
+
+    After that it is half open: one probe goes through. A refused probe doubles the wait, up to
+    :data:`LONGEST_WAIT_S`; a success removes the breaker.
+    """
+
+    scope: str
+    cause: str
+    trips: int
+    opened_at: float
+    open_until: float
+    version: int = 0
+
+    @classmethod
+    def opened(
+        cls, scope: str, cause: str, *, at: float, retry_after_s: float | None = None
+    ) -> Self:
+        """The breaker after the first refusal."""
+        wait = FIRST_WAIT_S if retry_after_s is None else retry_after_s
+        return cls(scope=scope, cause=cause, trips=1, opened_at=at, open_until=at + wait)
+
+    def tripped(self, cause: str, *, at: float, retry_after_s: float | None = None) -> Self:
+        """The breaker after another refusal. A refusal while it is open (an answer that was on
+        its way) changes nothing, so that late answers do not prolong the wait."""
+        if at < self.open_until:
+            return self
+        wait = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(self.trips, 20))
+        return replace(
+            self,
+            cause=cause,
+            trips=self.trips + 1,
+            opened_at=at,
+            open_until=at + max(wait, retry_after_s or 0.0),
+        )
+
+    def is_open(self, now: float) -> bool:
+        """Whether nothing may be asked of the scope at ``now``."""
+        return now < self.open_until

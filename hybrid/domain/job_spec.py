@@ -1,0 +1,283 @@
+"""What a user asks for. One definition, used as it is from the API to the planner."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+
+from hybrid.domain.quantities import Gib, Seconds
+
+
+class Written(BaseModel):
+    """Base of everything people write: frozen, and an unknown field is refused by name."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+Name = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$", max_length=63)
+]
+"""Lower case letters, digits, ``.``, ``_`` and ``-``: safe in paths, labels and cloud tags."""
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+class Profile(StrEnum):
+    """What bounds the job's speed, for guessing it on hardware it has not run on."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    BALANCED = "balanced"
+    LATENCY = "latency"
+
+
+class LinkClass(StrEnum):
+    """The slowest link between two of the job's GPUs that it accepts."""
+
+    ANY = "any"
+    PCIE = "pcie"
+    NVLINK = "nvlink"
+
+
+class Market(StrEnum):
+    """How a cloud sells a machine."""
+
+    SPOT = "spot"
+    ON_DEMAND = "on_demand"
+
+
+class BurstRule(StrEnum):
+    """Whether the job may leave the premises."""
+
+    ALLOWED = "allowed"
+    NEVER = "never"
+
+
+class GpuRequest(Written):
+    """Which devices will do. Empty means any GPU."""
+
+    models: tuple[str, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Acceptable GPU models by any name they are known under; empty: any.",
+        examples=[["a100-80gb", "h100"]],
+    )
+    memory: Gib | None = Field(default=None, description="Least usable memory of each GPU.")
+    min_compute_capability: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")] | None = None
+    link: LinkClass = Field(
+        default=LinkClass.ANY, description="Slowest acceptable link between the job's GPUs."
+    )
+    share: float = Field(
+        default=1.0, gt=0, le=1, description="Fraction of one GPU; below 1 only with gpus: 1."
+    )
+    mig_profile: Annotated[str, StringConstraints(max_length=32)] | None = None
+
+
+class Resources(Written):
+    """A gang of ``nodes`` machines with ``gpus`` devices each."""
+
+    nodes: int = Field(default=1, ge=1, le=4096)
+    gpus: int = Field(default=1, ge=0, le=64, description="GPUs on each node; 0 for a CPU job.")
+    gpu: GpuRequest = GpuRequest()
+    cpus: float = Field(default=1, gt=0, le=4096, description="CPU cores on each node.")
+    memory: Gib = Field(default=1, description="Memory on each node.")
+    architecture: Literal["x86_64", "aarch64"] | None = None
+
+    @model_validator(mode="after")
+    def _a_share_is_of_one_gpu(self) -> Self:
+        if self.gpu.share < 1 and self.gpus != 1:
+            raise ValueError("gpu.share below 1 is a share of one GPU: set gpus to 1")
+        if self.gpu.mig_profile and self.gpus != 1:
+            raise ValueError("gpu.mig_profile is a slice of one GPU: set gpus to 1")
+        return self
+
+    @property
+    def total_gpus(self) -> int:
+        """GPUs over the whole gang."""
+        return self.nodes * self.gpus
+
+
+class Checkpointing(Written):
+    """How the job saves its work. A job without it restarts from the beginning."""
+
+    enabled: bool = False
+    interval: Seconds = Field(default=600, gt=0, description="How often the job saves by itself.")
+    size: Gib = Field(default=1, description="Expected size, until one has been measured.")
+    keep: int = Field(default=3, ge=1, le=100, description="Checkpoints kept.")
+    portable: bool = Field(
+        default=True, description="A checkpoint from one GPU model restores on another."
+    )
+
+
+class Stopping(Written):
+    """How the job is asked to stop."""
+
+    signal: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP"] = "SIGTERM"
+    grace: Seconds = Field(default=30, le=3600, description="Between the signal and SIGKILL.")
+
+
+class Retries(Written):
+    """What happens after a failure that is the job's own."""
+
+    max: int = Field(default=0, ge=0, le=100)
+    backoff: Seconds = Field(default=10, description="Before the first retry; doubles each time.")
+    on_spot_restart: bool = Field(
+        default=False,
+        description="Accept spot machines although the job cannot checkpoint.",
+    )
+
+
+class Where(Written):
+    """Where the job may run. Empty lists mean anywhere."""
+
+    pools: tuple[Name, ...] = Field(default=(), max_length=64)
+    providers: tuple[Name, ...] = Field(default=(), max_length=16)
+    regions: tuple[Name, ...] = Field(default=(), max_length=64)
+    burst: BurstRule = BurstRule.ALLOWED
+    markets: tuple[Market, ...] = Field(default=(), max_length=2)
+
+
+class Data(Written):
+    """What must be brought to the job before it can begin, and taken back after."""
+
+    input: Gib = Field(default=0, description="Bytes to bring to a machine off the premises.")
+    output: Gib = Field(default=0, description="Bytes to bring back (egress).")
+
+
+class SecretRef(Written):
+    """Where a node finds a secret. The value is never stored or shown."""
+
+    file: Annotated[str, StringConstraints(pattern=r"^/", max_length=512)] | None = None
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+
+    @model_validator(mode="after")
+    def _exactly_one(self) -> Self:
+        if (self.file is None) == (self.env is None):
+            raise ValueError("a secret names either file or env")
+        return self
+
+
+class JobSpec(Written):
+    """A job as a user writes it.
+
+    ``expected_runtime`` and ``speeds`` are relative to the reference GPU of the hardware
+    catalogue unless the job names exactly one model; ``walltime`` is a hard limit on any one run.
+    """
+
+    name: Name = "job"
+    team: Name | None = Field(default=None, description="Who pays; the token's team if omitted.")
+    priority: Name = Field(default="normal", description="A priority class of the policy.")
+    command: tuple[Annotated[str, StringConstraints(max_length=32_768)], ...] = Field(
+        min_length=1,
+        max_length=1024,
+        description="The program and its arguments, as a list. No shell is involved.",
+        examples=[["python", "train.py"]],
+    )
+    image: Annotated[str, StringConstraints(pattern=r"^[^\s-][^\s]*$", max_length=512)] | None = (
+        Field(default=None, description="Container image; without it the job is a process.")
+    )
+    workdir: str | None = Field(
+        default=None, description="Digest of an uploaded folder: sha256:<64 hex digits>."
+    )
+    outputs: tuple[Annotated[str, StringConstraints(max_length=512)], ...] = Field(
+        default=(), max_length=64, description="Paths under the work folder that come back."
+    )
+    env: dict[str, Annotated[str, StringConstraints(max_length=32_768)]] = Field(
+        default_factory=dict, max_length=256
+    )
+    secrets: dict[str, SecretRef] = Field(default_factory=dict, max_length=64)
+    resources: Resources = Resources()
+    where: Where = Where()
+    profile: Profile = Profile.BALANCED
+    family: Name | None = Field(
+        default=None, description="Jobs of one family share what was learned of their speed."
+    )
+    speeds: dict[str, Annotated[float, Field(gt=0, le=1e4)]] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Measured speed per GPU model, relative to each other.",
+    )
+    expected_runtime: Seconds | None = Field(default=None, gt=0)
+    walltime: Seconds = Field(default=86_400, gt=0, description="Hard limit on one run.")
+    deadline: AwareDatetime | None = None
+    value_per_hour: Decimal | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="What an hour's delay costs in USD; the priority class's value if omitted.",
+    )
+    max_cost: Decimal | None = Field(
+        default=None, gt=0, le=10_000_000, description="Most this job may cost in USD, in clouds."
+    )
+    checkpoint: Checkpointing = Checkpointing()
+    stop: Stopping = Stopping()
+    retries: Retries = Retries()
+    data: Data = Data()
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _no_shell_text(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            words = value.split()
+            raise ValueError(
+                f"command is a list, not text: write {words!r}, or "
+                f'["bash", "-c", {value!r}] if a shell is what you mean'
+            )
+        return value
+
+    @field_validator("env", "secrets")
+    @classmethod
+    def _names_are_names(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not _ENV_NAME.fullmatch(name):
+                raise ValueError(f"{name!r} is not a name for an environment variable")
+            if name.startswith("HYBRID_"):
+                raise ValueError(f"{name}: names that begin with HYBRID_ are set by the system")
+        return value
+
+    @field_validator("workdir")
+    @classmethod
+    def _workdir_is_a_digest(cls, value: str | None) -> str | None:
+        if value is not None and not _DIGEST.fullmatch(value):
+            raise ValueError("workdir is the digest of an uploaded folder: sha256:<64 hex digits>")
+        return value
+
+    @field_validator("outputs")
+    @classmethod
+    def _outputs_stay_inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for path in value:
+            if path.startswith("/") or ".." in path.split("/"):
+                raise ValueError(f"output {path!r} leaves the work folder")
+        return value
+
+    @model_validator(mode="after")
+    def _runtime_within_walltime(self) -> Self:
+        if self.expected_runtime is not None and self.expected_runtime > self.walltime:
+            raise ValueError("expected_runtime is longer than walltime: it would be cut off")
+        both = set(self.env) & set(self.secrets)
+        if both:
+            raise ValueError(f"{min(both)} is both in env and in secrets")
+        return self
+
+    @property
+    def deadline_at(self) -> float | None:
+        """The deadline as an instant."""
+        return _instant(self.deadline)
+
+
+def _instant(when: datetime | None) -> float | None:
+    return None if when is None else when.timestamp()

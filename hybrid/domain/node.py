@@ -1,0 +1,103 @@
+"""Machines, their devices, what connects them, and the slots runs hold on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Self
+
+from hybrid.domain.ids import ClaimId, GpuId, NodeId, PoolName
+from hybrid.domain.transitions import Step, TransitionTable
+
+
+class NodeState(StrEnum):
+    """``ready`` takes new runs; ``cordoned`` finishes what it has; ``lost`` is beyond its lease;
+    ``gone`` has left for good."""
+
+    READY = "ready"
+    CORDONED = "cordoned"
+    LOST = "lost"
+    GONE = "gone"
+
+
+NODE_TRANSITIONS: TransitionTable[NodeState] = TransitionTable(
+    "node",
+    {
+        NodeState.READY: frozenset({NodeState.CORDONED, NodeState.LOST, NodeState.GONE}),
+        NodeState.CORDONED: frozenset({NodeState.READY, NodeState.LOST, NodeState.GONE}),
+        NodeState.LOST: frozenset({NodeState.READY, NodeState.CORDONED, NodeState.GONE}),
+        NodeState.GONE: frozenset(),
+    },
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gpu:
+    """One device. ``memory_gib`` is what a program can use, not what the box says."""
+
+    id: GpuId
+    index: int
+    model: str
+    memory_gib: float
+    numa: int = 0
+    healthy: bool = True
+    health_reason: str = ""
+    virtual: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A machine that has joined.
+
+    ``links_gbps[i][j]`` is the bandwidth between devices ``i`` and ``j`` (positions in ``gpus``)
+    in GB/s per direction; symmetric, diagonal 0. ``block`` and ``rack`` are network domains,
+    empty when unknown.
+    """
+
+    id: NodeId
+    pool: PoolName
+    engine: str
+    state: NodeState
+    joined_at: float
+    hostname: str = ""
+    address: str = ""
+    claim_id: ClaimId | None = None
+    gpus: tuple[Gpu, ...] = ()
+    links_gbps: tuple[tuple[float, ...], ...] = ()
+    cpus: float = 1
+    memory_gib: float = 1
+    architecture: str = "x86_64"
+    container_runtimes: tuple[str, ...] = ()
+    block: str = ""
+    rack: str = ""
+    boot_id: str = ""
+    cordon_cause: str = ""
+    history: tuple[Step, ...] = ()
+    version: int = 0
+
+    def to(self, state: NodeState, *, at: float, cause: str = "") -> Self:
+        """This node in another state; raises InvalidTransition."""
+        history = NODE_TRANSITIONS.step(
+            self.id, self.state, state, at=at, cause=cause, history=self.history
+        )
+        cordon_cause = cause if state is NodeState.CORDONED else self.cordon_cause
+        if state is NodeState.READY:
+            cordon_cause = ""
+        return replace(self, state=state, history=history, cordon_cause=cordon_cause)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """What one run holds on one node: whole GPUs, or a share of one.
+
+    ``share`` is the fraction of the single GPU in ``gpu_ids``; 1 when the devices are held whole.
+    ``gpu_ids`` is in rank order (link order), and empty for a CPU job.
+    """
+
+    node_id: NodeId
+    gpu_ids: tuple[GpuId, ...] = ()
+    share: float = 1.0
+    cpus: float = 1
+    memory_gib: float = 1
+    min_link_gbps: float | None = None
+    mig_profile: str | None = None

@@ -1,0 +1,45 @@
+"""Something that could be had now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybrid.domain.ids import OfferId, PoolName
+from hybrid.domain.job_spec import Market
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """One machine type of a burst pool in one zone and market, with its price now.
+
+    ``price_ceiling_micros_per_hour`` is the most an hour can come to cost while a machine of this
+    offer is held. ``quota_left`` counts machines, None when unknown.
+    """
+
+    id: OfferId
+    pool: PoolName
+    provider: str
+    region: str
+    zone: str
+    machine_type: str
+    market: Market
+    gpus: int
+    gpu_model: str
+    gpu_memory_gib: float
+    links_gbps: tuple[tuple[float, ...], ...]
+    cpus: float
+    memory_gib: float
+    architecture: str
+    price_micros_per_hour: int
+    price_ceiling_micros_per_hour: int
+    priced_at: float
+    price_source: str
+    interruptions_per_hour: float = 0.0
+    notice_s: float = 0.0
+    boot_s: float = 120.0
+    quota_left: int | None = None
+
+
+def offer_id(pool: PoolName, zone: str, machine_type: str, market: Market) -> OfferId:
+    """The name of an offer, the same in every listing."""
+    return OfferId(f"{pool}/{zone}/{machine_type}/{market}")

@@ -1,0 +1,96 @@
+"""How people write durations and sizes: ``90``, ``"30m"``, ``"1h30m"``, ``"2d"``; ``"40GiB"``."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_UNIT_S = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|d|h|m|s)")
+_WHOLE = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|d|h|m|s))+")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(MiB|GiB|TiB|MB|GB|TB)")
+_SIZE_GIB = {
+    "MiB": 1 / 1024,
+    "GiB": 1.0,
+    "TiB": 1024.0,
+    "MB": 1e6 / 2**30,
+    "GB": 1e9 / 2**30,
+    "TB": 1e12 / 2**30,
+}
+MAX_DURATION_S = 10 * 365 * 86_400.0
+
+
+def parse_duration_s(value: object) -> float:
+    """Seconds meant by ``value``: a number of seconds, a timedelta, or text such as ``1h30m``.
+
+    Raises ``ValueError`` that shows the accepted forms, also for negative, non-finite or absurdly
+    long (over ten years) durations.
+    """
+    if isinstance(value, timedelta):
+        seconds = value.total_seconds()
+    elif isinstance(value, bool):
+        raise ValueError("a duration is a number of seconds or text such as 30m, not true/false")
+    elif isinstance(value, int | float):
+        seconds = float(value)
+    elif isinstance(value, str) and _WHOLE.fullmatch(value.strip()):
+        seconds = sum(float(n) * _UNIT_S[unit] for n, unit in _PART.findall(value))
+    else:
+        raise ValueError(f"{value!r} is not a duration; write 90, 45s, 30m, 2h, 1h30m or 2d")
+    if not 0 <= seconds <= MAX_DURATION_S:
+        raise ValueError(f"a duration lies between 0 and ten years, not {value!r}")
+    return seconds
+
+
+def format_duration(seconds: float) -> str:
+    """The shortest text that :func:`parse_duration_s` reads back as the same milliseconds."""
+    millis = round(seconds * 1000)
+    parts = []
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
+        count, millis = divmod(millis, size)
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts) or "0s"
+
+
+def parse_gib(value: object) -> float:
+    """Gibibytes meant by ``value``: a number of GiB, or text such as ``40GiB`` or ``40GB``."""
+    if isinstance(value, bool):
+        raise ValueError("a size is a number of GiB or text such as 40GiB, not true/false")
+    if isinstance(value, int | float):
+        gib = float(value)
+    elif isinstance(value, str) and (match := _SIZE.fullmatch(value.strip())):
+        gib = float(match[1]) * _SIZE_GIB[match[2]]
+    else:
+        raise ValueError(f"{value!r} is not a size; write 40 (GiB), 40GiB, 512MiB or 1TiB")
+    if not 0 <= gib <= 2**30:
+        raise ValueError(f"a size is finite and not negative, unlike {value!r}")
+    return gib
+
+
+def _schema(description: str, *examples: Any) -> WithJsonSchema:
+    return WithJsonSchema(
+        {
+            "anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}],
+            "description": description,
+            "examples": list(examples),
+        }
+    )
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration_s),
+    PlainSerializer(format_duration, return_type=str),
+    _schema("A duration: seconds, or text such as 45s, 30m, 1h30m, 2d.", "30m", 90),
+]
+"""A duration that people write as text and the program keeps as float seconds."""
+
+Gib = Annotated[
+    float,
+    BeforeValidator(parse_gib),
+    _schema("A size: GiB, or text such as 40GiB, 512MiB.", "40GiB", 40),
+]
+"""A size that people write with its unit and the program keeps as float GiB."""

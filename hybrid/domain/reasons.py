@@ -1,0 +1,424 @@
+"""Every "no" has a type, and words a person can read.
+
+A reason is a small value with a stable ``code``; ``str(reason)`` is the sentence. Rows and API
+answers carry ``{"code", "text", ...fields}`` from :func:`as_dict`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from hybrid.domain.money import cents
+from hybrid.domain.quantities import format_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Base of all reasons."""
+
+    code: ClassVar[str] = "reason"
+
+    def __str__(self) -> str:
+        raise NotImplementedError
+
+
+def as_dict(reason: Reason) -> dict[str, Any]:
+    """The reason for a row or an answer."""
+    return {"code": reason.code, "text": str(reason), **asdict(reason)}
+
+
+@dataclass(frozen=True, slots=True)
+class Said(Reason):
+    """A reason read back from a row, whose text was written when it was decided."""
+
+    code: ClassVar[str] = "said"
+    said_code: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+# --- hardware ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownGpu(Reason):
+    """Nobody knows such a GPU."""
+
+    code: ClassVar[str] = "unknown_gpu"
+    name: str
+    nearest: tuple[str, ...]
+    available: tuple[str, ...]
+
+    def __str__(self) -> str:
+        near = f"; nearest names: {', '.join(self.nearest)}" if self.nearest else ""
+        have = f"; the pools have: {', '.join(self.available)}" if self.available else ""
+        return f"no GPU is called {self.name!r}{near}{have}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoSuchHardware(Reason):
+    """No pool, here or in a cloud, has what the job asks for."""
+
+    code: ClassVar[str] = "no_such_hardware"
+    wanted: str
+    available: tuple[str, ...]
+
+    def __str__(self) -> str:
+        have = ", ".join(self.available) or "no GPUs at all"
+        return f"no pool has {self.wanted}; the pools have: {have}"
+
+
+@dataclass(frozen=True, slots=True)
+class TooManyGpusPerNode(Reason):
+    """More devices on one machine than any machine has."""
+
+    code: ClassVar[str] = "too_many_gpus_per_node"
+    wanted: int
+    largest: int
+    largest_where: str
+
+    def __str__(self) -> str:
+        nodes = -(-self.wanted // self.largest) if self.largest else 0
+        hint = (
+            f"; a gang could do it: nodes: {nodes}, gpus: {-(-self.wanted // nodes)}"
+            if nodes
+            else ""
+        )
+        return (
+            f"{self.wanted} GPUs on one node; the largest node has {self.largest}"
+            f" ({self.largest_where or 'none'}){hint}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMemoryTooSmall(Reason):
+    """The devices have less usable memory than asked for."""
+
+    code: ClassVar[str] = "gpu_memory_too_small"
+    wanted_gib: float
+    largest_gib: float
+
+    def __str__(self) -> str:
+        return (
+            f"needs {self.wanted_gib:g} GiB of memory per GPU; the largest has"
+            f" {self.largest_gib:g} GiB usable"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareMismatch(Reason):
+    """This node or offer does not fit, for one named aspect."""
+
+    code: ClassVar[str] = "hardware_mismatch"
+    aspect: str
+    wanted: str
+    has: str
+
+    def __str__(self) -> str:
+        return f"{self.aspect}: wants {self.wanted}, has {self.has}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoContainerRuntime(Reason):
+    """The job names an image, and the node can run none."""
+
+    code: ClassVar[str] = "no_container_runtime"
+    image: str
+
+    def __str__(self) -> str:
+        return f"no docker, podman or apptainer there to run {self.image}"
+
+
+# --- where it may go --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MayNotLeave(Reason):
+    """The job, its class or the policy keeps it on the premises."""
+
+    code: ClassVar[str] = "may_not_leave"
+    whose: str
+
+    def __str__(self) -> str:
+        return f"may not leave the premises: {self.whose} says burst: never"
+
+
+@dataclass(frozen=True, slots=True)
+class NotAllowedThere(Reason):
+    """A pool, provider, region or market that is not on a list."""
+
+    code: ClassVar[str] = "not_allowed_there"
+    aspect: str
+    name: str
+    whose: str
+
+    def __str__(self) -> str:
+        return f"{self.aspect} {self.name} is not allowed by {self.whose}"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCeiling(Reason):
+    """The pool's ceiling on machines or dollars per hour is reached."""
+
+    code: ClassVar[str] = "pool_ceiling"
+    pool: str
+    limit: str
+
+    def __str__(self) -> str:
+        return f"pool {self.pool} is at its ceiling of {self.limit}"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyCeiling(Reason):
+    """The policy's ceiling on all bursting is reached."""
+
+    code: ClassVar[str] = "policy_ceiling"
+    limit: str
+
+    def __str__(self) -> str:
+        return f"the policy's ceiling on bursting, {self.limit}, is reached"
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaReached(Reason):
+    """The provider's quota is used up."""
+
+    code: ClassVar[str] = "quota_reached"
+    scope: str
+
+    def __str__(self) -> str:
+        return f"the provider's quota is used up: {self.scope}"
+
+
+@dataclass(frozen=True, slots=True)
+class BreakerOpen(Reason):
+    """The provider refused lately; the next try is at ``until``."""
+
+    code: ClassVar[str] = "breaker_open"
+    scope: str
+    cause: str
+    retry_in_s: float
+
+    def __str__(self) -> str:
+        wait = format_duration(round(self.retry_in_s))
+        return f"{self.scope} refused lately ({self.cause}); next try in {wait}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUnknown(Reason):
+    """The source could not be read, so nothing new is started on what it would say."""
+
+    code: ClassVar[str] = "source_unknown"
+    source: str
+    cause: str
+
+    def __str__(self) -> str:
+        return f"{self.source} could not be read ({self.cause})"
+
+
+# --- money ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OverBudget(Reason):
+    """The worst case does not fit into what is left."""
+
+    code: ClassVar[str] = "over_budget"
+    budget: str
+    needed_micros: int
+    free_micros: int
+
+    def __str__(self) -> str:
+        return (
+            f"budget {self.budget} has ${cents(max(0, self.free_micros))} free;"
+            f" the worst case needs ${cents(self.needed_micros)}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NoBudget(Reason):
+    """Nothing says how much may be spent, so nothing is."""
+
+    code: ClassVar[str] = "no_budget"
+    team: str
+
+    def __str__(self) -> str:
+        return f"no budget covers team {self.team}: without one nothing is spent"
+
+
+@dataclass(frozen=True, slots=True)
+class OverJobCost(Reason):
+    """The job's own max_cost."""
+
+    code: ClassVar[str] = "over_job_cost"
+    needed_micros: int
+    left_micros: int
+
+    def __str__(self) -> str:
+        return (
+            f"would come to ${cents(self.needed_micros)}; the job's max_cost leaves"
+            f" ${cents(max(0, self.left_micros))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotWorthIt(Reason):
+    """Possible, but dearer than what was chosen (or by less than the policy's margin cheaper)."""
+
+    code: ClassVar[str] = "not_worth_it"
+    dearer_by_micros: int
+    than: str
+
+    def __str__(self) -> str:
+        if self.dearer_by_micros < 0:
+            return f"${cents(-self.dearer_by_micros)} cheaper than {self.than}, within the margin"
+        return f"${cents(self.dearer_by_micros)} dearer than {self.than}"
+
+
+# --- time -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MissesDeadline(Reason):
+    """The option would end too late, or too probably so."""
+
+    code: ClassVar[str] = "misses_deadline"
+    late_by_s: float
+    probability: float
+
+    def __str__(self) -> str:
+        if self.late_by_s > 0:
+            return f"would end {format_duration(round(self.late_by_s))} after the deadline"
+        return f"misses the deadline with probability {self.probability:.0%}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeTooShort(Reason):
+    """A spot machine would be taken before the job could save its work."""
+
+    code: ClassVar[str] = "notice_too_short"
+    notice_s: float
+    checkpoint_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"notice of {format_duration(round(self.notice_s, 1))} is shorter than a checkpoint"
+            f" ({format_duration(round(self.checkpoint_s, 1))})"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptedTooOften(Reason):
+    """At this interruption rate the job would hardly get anywhere."""
+
+    code: ClassVar[str] = "interrupted_too_often"
+    per_hour: float
+
+    def __str__(self) -> str:
+        return f"interrupted {self.per_hour:g} times an hour: it would hardly get anywhere"
+
+
+@dataclass(frozen=True, slots=True)
+class CannotCheckpoint(Reason):
+    """A job that would lose all its work, and has not accepted that."""
+
+    code: ClassVar[str] = "cannot_checkpoint"
+
+    def __str__(self) -> str:
+        return "the job cannot checkpoint and has not accepted a restart (retries.on_spot_restart)"
+
+
+@dataclass(frozen=True, slots=True)
+class WalltimeTooShort(Reason):
+    """On this hardware the job would be cut off by its own walltime."""
+
+    code: ClassVar[str] = "walltime_too_short"
+    needed_s: float
+    walltime_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"would need {format_duration(round(self.needed_s))} there; walltime is"
+            f" {format_duration(round(self.walltime_s))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForGpus(Reason):
+    """It fits, others hold the devices; ``start_p50_in_s`` is expected."""
+
+    code: ClassVar[str] = "waiting_for_gpus"
+    pool: str
+    start_p50_in_s: float
+    ahead: int
+
+    def __str__(self) -> str:
+        return (
+            f"waits for GPUs in {self.pool}, expected in"
+            f" {format_duration(round(self.start_p50_in_s))} ({self.ahead} ahead)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingForMachine(Reason):
+    """A machine has been asked for and is not there yet."""
+
+    code: ClassVar[str] = "waiting_for_machine"
+    claims: tuple[str, ...]
+    ready_in_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.claims)} machine(s) asked for, expected in"
+            f" {format_duration(round(self.ready_in_s))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BackingOff(Reason):
+    """It failed; the next try is later."""
+
+    code: ClassVar[str] = "backing_off"
+    retry_in_s: float
+    failures: int
+
+    def __str__(self) -> str:
+        wait = format_duration(round(self.retry_in_s))
+        return f"failed {self.failures} time(s); next try in {wait}"
+
+
+@dataclass(frozen=True, slots=True)
+class ClassNotAllowed(Reason):
+    """The team may not use this priority class, or there is none of that name."""
+
+    code: ClassVar[str] = "class_not_allowed"
+    priority: str
+    allowed: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"priority {self.priority!r} is not one of: {', '.join(self.allowed)}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeadlineInThePast(Reason):
+    """Asked for by a time that has gone by."""
+
+    code: ClassVar[str] = "deadline_in_the_past"
+    by_s: float
+
+    def __str__(self) -> str:
+        return f"the deadline passed {format_duration(round(self.by_s))} ago"
+
+
+@dataclass(frozen=True, slots=True)
+class Nowhere(Reason):
+    """All constraints together leave no place; ``because`` has each place's own reason."""
+
+    code: ClassVar[str] = "nowhere"
+    because: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "no place satisfies all constraints: " + "; ".join(self.because)

@@ -1,0 +1,124 @@
+"""The port to a cloud's machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from hybrid.domain.claim import Claim
+from hybrid.domain.ids import ClaimId, MachineId
+from hybrid.domain.job_spec import Market
+from hybrid.domain.offer import Offer
+from hybrid.domain.pool_spec import BurstPool
+
+
+class MachineState(StrEnum):
+    """What the cloud says of a machine."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine tagged as ours, as its cloud lists it. Times are the cloud's own."""
+
+    id: MachineId
+    claim_id: ClaimId | None
+    token: str
+    state: MachineState
+    zone: str
+    machine_type: str
+    market: Market
+    launched_at: float
+    ended_at: float | None = None
+    address: str = ""
+    end_reason: str = ""
+
+
+class NoticeKind(StrEnum):
+    """``interruption`` will happen; ``rebalance`` is a hint and drains nothing by itself."""
+
+    INTERRUPTION = "interruption"
+    REBALANCE = "rebalance"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """The provider's word that it takes a machine at ``at``. May come late, twice or for nobody."""
+
+    machine_id: MachineId
+    kind: NoticeKind
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BootInfo:
+    """What a machine must know to join: the same for all claims of an installation."""
+
+    installation: str
+    server_url: str
+    checkpoint_url: str
+    server_ca_pem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Offers:
+    """Offers of the pools asked for, and those that were ignored, each with the reason."""
+
+    usable: tuple[Offer, ...]
+    ignored: tuple[tuple[str, str], ...] = field(default=())
+
+
+class CapacityProvider(Protocol):
+    """A cloud account in one region. Every method may raise the errors of
+    :mod:`hybrid.ports.errors`; whatever is not mapped is ``OutcomeUnknown``."""
+
+    @property
+    def name(self) -> str:
+        """What pools call it."""
+        ...
+
+    @property
+    def token_validity_s(self) -> float:
+        """For how long repeating a request under its token cannot make a second machine."""
+        ...
+
+    def offers(self, pools: Sequence[BurstPool]) -> Offers:
+        """What the pools could get now."""
+        ...
+
+    def list_machines(self) -> tuple[Machine, ...]:
+        """Every machine tagged with this installation, recently ended ones included.
+
+        Complete or an error, never a part.
+        """
+        ...
+
+    def prepare(self, claim: Claim, pool: BurstPool, boot: BootInfo) -> str:
+        """The complete launch request for a claim, as JSON text. Pure: no I/O, no secret in it.
+
+        Where the join token belongs it holds a placeholder that ``launch`` fills in.
+        """
+        ...
+
+    def launch(self, request: str, join_token: str) -> Machine:
+        """Make the machine of a prepared request. Repeating it under the same token returns the
+        same machine."""
+        ...
+
+    def terminate(self, machine_id: MachineId) -> None:
+        """End a machine and what belongs to it. Ending one that has ended is a success."""
+        ...
+
+    def notices(self) -> tuple[Notice, ...]:
+        """Interruptions the cloud itself tells of; those the machines hear come from their agents."""
+        ...
+
+    def console(self, machine_id: MachineId) -> str:
+        """The machine's console output (the last 64 KiB), for a machine that never joined."""
+        ...
