@@ -22,7 +22,7 @@ class Step:
     cause: str = ""
 
 
-class InvalidTransition(Exception):  # noqa: N818 - the domain's word for it
+class InvalidTransition(Exception):
     """A state change that the table does not allow; a bug or a fact seen twice, never ignored."""
 
     def __init__(self, kind: str, id_: str, start: str, finish: str, history: tuple[Step, ...]):

@@ -116,7 +116,7 @@ class CapacityProvider(Protocol):
         ...
 
     def notices(self) -> tuple[Notice, ...]:
-        """Interruptions the cloud itself tells of; those the machines hear come from their agents."""
+        """Interruptions that the cloud tells of; what machines hear comes from their agents."""
         ...
 
     def console(self, machine_id: MachineId) -> str:

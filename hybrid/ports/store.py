@@ -150,7 +150,7 @@ class Committed:
     revision: int
 
 
-class EpochPassed(Exception):  # noqa: N818 - a fact, not a fault
+class EpochPassed(Exception):
     """Another process leads the loop now; nothing was written."""
 
 
