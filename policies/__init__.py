@@ -1,0 +1,1 @@
+"""The policy document a platform team writes, and its rules as pure functions."""
