@@ -1,0 +1,1 @@
+"""The node agent: runs processes or containers, checkpoints, telemetry, lease watchdog."""
