@@ -1,0 +1,48 @@
+"""What connects the GPUs of a machine, and which of them to give to a job. Pure."""
+
+from hybrid.domain.job_spec import LinkClass
+from hybrid.topology.graph import (
+    MAX_DEVICES,
+    InvalidTopology,
+    LinkGraph,
+    devices_of,
+    mask_of,
+)
+from hybrid.topology.levels import PcieLevel, from_levels, nvlink_generation, pcie_gbps
+from hybrid.topology.link_class import MINIMUM_GBPS, link_efficiency, reference_gbps
+from hybrid.topology.presets import (
+    PRESETS,
+    InvalidDeclaration,
+    VirtualGpus,
+    default_preset,
+    join,
+    parse_virtual_gpus,
+    preset,
+)
+from hybrid.topology.slots import Choice, SlotTable, slot_table
+
+__all__ = [
+    "MAX_DEVICES",
+    "MINIMUM_GBPS",
+    "PRESETS",
+    "Choice",
+    "InvalidDeclaration",
+    "InvalidTopology",
+    "LinkClass",
+    "LinkGraph",
+    "PcieLevel",
+    "SlotTable",
+    "VirtualGpus",
+    "default_preset",
+    "devices_of",
+    "from_levels",
+    "join",
+    "link_efficiency",
+    "mask_of",
+    "nvlink_generation",
+    "parse_virtual_gpus",
+    "pcie_gbps",
+    "preset",
+    "reference_gbps",
+    "slot_table",
+]
