@@ -80,6 +80,8 @@ class Claim:
     ready_at: float | None = None
     idle_since: float | None = None
     lease_until: float = 0.0
+    lease_sent_until: float = 0.0
+    """The lease that the machine has been told of (the receipt of that call)."""
     held_micros: int = 0
     charged_micros: int = 0
     notice_at: float | None = None
@@ -91,6 +93,10 @@ class Claim:
     console: str = ""
     history: tuple[Step, ...] = ()
     version: int = 0
+
+    def entered(self, at: float) -> Self:
+        """This claim with its first state on record."""
+        return replace(self, history=(Step(self.state, at, f"for {self.job_id}"),))
 
     def to(self, state: ClaimState, *, at: float, cause: str = "", **changes: Any) -> Self:
         """This claim in another state; raises InvalidTransition."""

@@ -45,7 +45,10 @@ JOB_TRANSITIONS: TransitionTable[JobState] = TransitionTable(
 
 
 class StopCause(StrEnum):
-    """Why a run is stopped, from the mildest to the hardest: of two at once the harder wins."""
+    """Why a run is stopped, from the mildest to the hardest: of two at once the harder wins.
+
+    ``peer_failed``: another rank of the gang has ended by itself, so this one has no more to do.
+    """
 
     RETURN = "return"
     PREEMPT = "preempt"
@@ -54,6 +57,7 @@ class StopCause(StrEnum):
     INTERRUPTION = "interruption"
     TIMEOUT = "timeout"
     CANCEL = "cancel"
+    PEER_FAILED = "peer_failed"
     NODE_LOST = "node_lost"
 
     @property

@@ -72,6 +72,8 @@ class Node:
     rack: str = ""
     boot_id: str = ""
     cordon_cause: str = ""
+    cordon_sent: bool = False
+    """Whether the engine has been told of the cordon (the receipt of that call)."""
     history: tuple[Step, ...] = ()
     version: int = 0
 

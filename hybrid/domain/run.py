@@ -82,6 +82,11 @@ class Run:
         """The nodes it runs on, in rank order."""
         return tuple(slot.node_id for slot in self.slots)
 
+    def entered(self, at: float) -> Self:
+        """This run with its first state on record."""
+        words = f"attempt {self.attempt} in {self.pool}"
+        return replace(self, history=(Step(self.state, at, words),))
+
     def to(self, state: RunState, *, at: float, cause: str = "", **changes: Any) -> Self:
         """This run in another state; raises InvalidTransition."""
         history = RUN_TRANSITIONS.step(

@@ -38,6 +38,8 @@ class Machine:
     ended_at: float | None = None
     address: str = ""
     end_reason: str = ""
+    interrupted: bool = False
+    """Whether its provider took it, as against its having been ended."""
 
 
 class NoticeKind(StrEnum):

@@ -1,0 +1,302 @@
+"""The port calls that rows ask for and no receipt has answered yet.
+
+Calls are never queued. What a crash left without a receipt is derived here again, the same; every
+call is safe to repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.ids import ClaimId, MachineId, NodeId, RunId
+from hybrid.domain.job import Job, StopCause
+from hybrid.domain.node import Node, NodeState
+from hybrid.domain.run import Run, RunState
+from hybrid.ports.capacity import MachineState
+from hybrid.ports.engine import RankPhase, RankReport, RunOrder
+from hybrid.ports.observation import Known, Observation
+from hybrid.ports.store import World
+from hybrid.reconcile.machines import orphans
+from hybrid.reconcile.nodes import SILENT
+from hybrid.reconcile.rules import SyncRules
+from hybrid.reconcile.runs import Ranks, ranks_by_run
+
+FIRST_RETRY_S = 2.0
+LONGEST_RETRY_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchMachine:
+    """Make (or find) the machine of a claim."""
+
+    claim: Claim
+
+    @property
+    def key(self) -> str:
+        """Names the call: one of a name is under way at a time."""
+        return f"launch:{self.claim.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminateMachine:
+    """End a machine: a claim's, or an orphan's (``claim`` None)."""
+
+    provider: str
+    machine_id: MachineId
+    claim: Claim | None
+    with_console: bool = False
+
+    @property
+    def key(self) -> str:
+        """Names the call."""
+        return f"terminate:{self.machine_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun:
+    """Bring a run to its nodes."""
+
+    order: RunOrder
+
+    @property
+    def key(self) -> str:
+        """Names the call."""
+        return f"start:{self.order.run.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRun:
+    """Stop a run on its nodes.
+
+    ``order`` is given when no receipt says that the nodes know of the run: bringing it first makes
+    sure that somebody reports its end.
+    """
+
+    run_id: RunId
+    engine: str
+    cause: StopCause
+    grace_s: float
+    order: RunOrder | None = None
+
+    @property
+    def key(self) -> str:
+        """Names the call."""
+        return f"stop:{self.run_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcknowledgeRun:
+    """Let the nodes forget a run whose end has been applied."""
+
+    run_id: RunId
+    engine: str
+
+    @property
+    def key(self) -> str:
+        """Names the call."""
+        return f"acknowledge:{self.run_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetCordon:
+    """Tell the engine whether a node may take new runs."""
+
+    node: Node
+    cordoned: bool
+
+    @property
+    def key(self) -> str:
+        """Names the call."""
+        return f"cordon:{self.node.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExtendLease:
+    """Tell a machine for how long it is paid."""
+
+    node_id: NodeId
+    engine: str
+    claim_id: ClaimId
+    until: float
+
+    @property
+    def key(self) -> str:
+        """Names the call."""
+        return f"lease:{self.node_id}"
+
+
+Effect = (
+    LaunchMachine | TerminateMachine | StartRun | StopRun | AcknowledgeRun | SetCordon | ExtendLease
+)
+
+
+def due(
+    world: World, observation: Observation, *, now: float, epoch: int, rules: SyncRules
+) -> tuple[Effect, ...]:
+    """Every call that is due now, in a fixed order."""
+    ranks = ranks_by_run(observation)
+    return (
+        *_launches(world, now),
+        *_terminations(world, observation, now, rules),
+        *_run_calls(world, observation, ranks, now, epoch),
+        *_acknowledgements(world, observation),
+        *_cordons(world),
+        *_leases(world),
+    )
+
+
+def retry_at(last: float | None, attempts: int) -> float:
+    """When a call that had no clear answer is made again: doubling, up to a minute."""
+    if last is None or attempts == 0:
+        return 0.0
+    return last + min(LONGEST_RETRY_S, FIRST_RETRY_S * 2.0 ** min(attempts - 1, 10))
+
+
+def _launches(world: World, now: float) -> Iterator[LaunchMachine]:
+    for claim in sorted(world.claims.values(), key=lambda c: (c.requested_at, c.id)):
+        if claim.state is not ClaimState.REQUESTED or not claim.request:
+            continue
+        if now >= retry_at(claim.last_attempt_at, claim.launch_attempts):
+            yield LaunchMachine(claim=claim)
+
+
+def _terminations(
+    world: World, observation: Observation, now: float, rules: SyncRules
+) -> Iterator[TerminateMachine]:
+    ending = _machines_in(observation, (MachineState.ENDING, MachineState.ENDED))
+    for claim in sorted(world.claims.values(), key=lambda c: c.id):
+        if claim.state is not ClaimState.TERMINATING or claim.machine_id is None:
+            continue
+        if claim.machine_id in ending:
+            continue
+        if now >= retry_at(claim.last_attempt_at, claim.terminate_attempts):
+            yield TerminateMachine(
+                provider=claim.offer.provider,
+                machine_id=claim.machine_id,
+                claim=claim,
+                with_console=claim.node_id is None and not claim.console,
+            )
+    for provider, source in sorted(observation.machines.items()):
+        if isinstance(source, Known):
+            for machine in orphans(source.value, world.claims, now, rules):
+                yield TerminateMachine(provider=provider, machine_id=machine.id, claim=None)
+
+
+def _machines_in(observation: Observation, states: tuple[MachineState, ...]) -> set[MachineId]:
+    return {
+        machine.id
+        for source in observation.machines.values()
+        if isinstance(source, Known)
+        for machine in source.value.machines
+        if machine.state in states
+    }
+
+
+def _run_calls(
+    world: World,
+    observation: Observation,
+    ranks: dict[RunId, dict[int, RankReport]],
+    now: float,
+    epoch: int,
+) -> Iterator[StartRun | StopRun]:
+    for run in sorted(world.runs.values(), key=lambda r: (r.assigned_at, r.id)):
+        job = world.jobs.get(run.job_id)
+        if job is None:
+            continue
+        order = _order(world, run, job, epoch)
+        reports = ranks.get(run.id, {})
+        if run.state is RunState.ASSIGNED and order is not None:
+            if now >= retry_at(run.assigned_at, run.start_attempts):
+                yield StartRun(order=order)
+        elif run.state is RunState.STOPPING and run.stop_cause is not None:
+            engine = observation.engines.get(run.engine)
+            if isinstance(engine, Known) and not _stopping_everywhere(run, reports):
+                known = bool(reports) or any(s.state == RunState.STARTING for s in run.history)
+                yield StopRun(
+                    run_id=run.id,
+                    engine=run.engine,
+                    cause=run.stop_cause,
+                    grace_s=_grace_s(run, job, now),
+                    order=None if known else order,
+                )
+    yield from _strays(world, observation, ranks)
+
+
+def _order(world: World, run: Run, job: Job, epoch: int) -> RunOrder | None:
+    nodes = [world.nodes.get(node_id) for node_id in run.node_ids]
+    if any(node is None for node in nodes):
+        return None
+    return RunOrder(
+        run=run, job=job, nodes=tuple(node for node in nodes if node is not None), epoch=epoch
+    )
+
+
+def _stopping_everywhere(run: Run, reports: Ranks) -> bool:
+    """Whether every rank that has not ended is already stopping for this cause or a harder one."""
+    if run.stop_cause is None or len(reports) < len(run.slots):
+        return False
+    return all(
+        report.phase is RankPhase.ENDED
+        or (
+            report.phase is RankPhase.STOPPING
+            and report.cause is not None
+            and report.cause.hardness >= run.stop_cause.hardness
+        )
+        for report in reports.values()
+    )
+
+
+def _grace_s(run: Run, job: Job, now: float) -> float:
+    """The job's own grace, or what is left until the stop must be over."""
+    grace = job.spec.stop.grace
+    return grace if run.stop_by is None else max(0.0, min(grace, run.stop_by - now))
+
+
+def _strays(
+    world: World, observation: Observation, ranks: dict[RunId, dict[int, RankReport]]
+) -> Iterator[StopRun]:
+    """Ranks that go on although their run is over in the store: a node that was given up and came
+    back. They are stopped at once; their job may be running elsewhere."""
+    engines = _engine_of_runs(observation)
+    for run_id in sorted(ranks):
+        going_on = any(r.phase is not RankPhase.ENDED for r in ranks[run_id].values())
+        if run_id not in world.runs and going_on:
+            yield StopRun(
+                run_id=run_id, engine=engines[run_id], cause=StopCause.NODE_LOST, grace_s=0.0
+            )
+
+
+def _engine_of_runs(observation: Observation) -> dict[RunId, str]:
+    return {
+        rank.run_id: engine
+        for engine, source in observation.engines.items()
+        if isinstance(source, Known)
+        for rank in source.value.ranks
+    }
+
+
+def _acknowledgements(world: World, observation: Observation) -> Iterator[AcknowledgeRun]:
+    engines = _engine_of_runs(observation)
+    for run_id, reports in sorted(ranks_by_run(observation).items()):
+        if run_id in world.runs:
+            continue
+        if all(report.phase is RankPhase.ENDED for report in reports.values()):
+            yield AcknowledgeRun(run_id=run_id, engine=engines[run_id])
+
+
+def _cordons(world: World) -> Iterator[SetCordon]:
+    for node in sorted(world.nodes.values(), key=lambda n: n.id):
+        wanted = node.state is NodeState.CORDONED and node.cordon_cause != SILENT
+        if wanted != node.cordon_sent and node.state in (NodeState.READY, NodeState.CORDONED):
+            yield SetCordon(node=node, cordoned=wanted)
+
+
+def _leases(world: World) -> Iterator[ExtendLease]:
+    for claim in sorted(world.claims.values(), key=lambda c: c.id):
+        node = world.nodes.get(claim.node_id) if claim.node_id is not None else None
+        if node is not None and claim.lease_until > claim.lease_sent_until:
+            yield ExtendLease(
+                node_id=node.id, engine=node.engine, claim_id=claim.id, until=claim.lease_until
+            )

@@ -1,0 +1,79 @@
+"""What a pass learns: boot times, work of finished jobs, checkpoint times, interruptions."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from hybrid.domain.claim import Claim
+from hybrid.domain.ids import PoolName
+from hybrid.domain.job import Job
+from hybrid.domain.learned import Estimate, Learned
+from hybrid.domain.run import Run
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Lessons:
+    """Collects the observations of one pass."""
+
+    def __init__(self, learned: Learned) -> None:
+        self._before = learned
+        self.learned = learned
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything was learned."""
+        return self.learned is not self._before
+
+    def booted(self, pool: PoolName, seconds: float) -> None:
+        """A machine of the pool took so long from its request to its joining."""
+        self.learned = replace(
+            self.learned, boot_s=_with_sample(self.learned.boot_s, pool, seconds)
+        )
+
+    def finished(self, job: Job, run: Run, seconds: float) -> None:
+        """A job of a family ran through in one run, in so many seconds at the run's speed."""
+        family = job.spec.family
+        if family is None or job.attempts != 1 or seconds <= 0:
+            return
+        self.learned = replace(
+            self.learned,
+            work_s=_with_sample(self.learned.work_s, family, seconds * run.speed),
+            speed=_with_speed(self.learned, family, run, seconds),
+        )
+
+    def checkpointed(self, job: Job, seconds: float) -> None:
+        """A checkpoint of the job took so long to commit."""
+        key = job.spec.family or str(job.id)
+        self.learned = replace(
+            self.learned, checkpoint_s=_with_sample(self.learned.checkpoint_s, key, seconds)
+        )
+
+    def ended(self, claim: Claim, hours: float, *, interrupted: bool) -> None:
+        """A machine of an offer lived so long, and was taken or not."""
+        offer = str(claim.offer.id)
+        lifetime = {**self.learned.lifetime_h}
+        lifetime[offer] = lifetime.get(offer, 0.0) + hours
+        taken = {**self.learned.interruptions}
+        taken[offer] = taken.get(offer, 0) + int(interrupted)
+        self.learned = replace(self.learned, lifetime_h=lifetime, interruptions=taken)
+
+
+def _with_sample(before: Mapping[K, Estimate], key: K, value: float) -> dict[K, Estimate]:
+    return {**before, key: before.get(key, Estimate(value, 0)).with_sample(value)}
+
+
+def _with_speed(
+    learned: Learned, family: str, run: Run, seconds: float
+) -> Mapping[tuple[str, str], Estimate]:
+    """Speed relative to the reference GPU, from the family's mean work on it.
+
+    The first model that a family finishes on cannot tell work from speed: its guessed speed stands,
+    and what is learned of the others is relative to it.
+    """
+    work = learned.work_s.get(family)
+    if work is None or not run.gpu_model:
+        return learned.speed
+    return _with_sample(learned.speed, (family, run.gpu_model), work.mean / seconds)

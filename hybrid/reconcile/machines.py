@@ -1,0 +1,272 @@
+"""What clouds say of machines: adopted, lost, gone; and the money that ends with them.
+
+Matching is by claim tag and machine id, never by address. A machine that a listing does not show is
+gone only when two complete listings a grace apart did not show it; an unknown source concludes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from hybrid.domain.breaker import Breaker
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.ids import ClaimId
+from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
+from hybrid.domain.node import NodeState
+from hybrid.domain.pool_spec import BurstPool
+from hybrid.ledger.charges import machine_charge_micros
+from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
+from hybrid.ports.observation import Known, MachineFacts, Observation
+from hybrid.ports.store import Post, Put
+from hybrid.reconcile.drafts import Draft, Drafts
+from hybrid.reconcile.learning import Lessons
+from hybrid.reconcile.nodes import noticed
+from hybrid.reconcile.rules import SyncRules
+
+_OVER = (MachineState.ENDING, MachineState.ENDED)
+_HELD = (ClaimState.BOOTING, ClaimState.READY, ClaimState.CORDONED, ClaimState.DRAINING)
+
+
+def sync_machines(
+    drafts: Drafts, observation: Observation, lessons: Lessons, rules: SyncRules
+) -> None:
+    """Bring claims to what their clouds say of the machines."""
+    for provider, source in sorted(observation.machines.items()):
+        if not isinstance(source, Known):
+            continue
+        seen = _by_claim(source.value.machines)
+        notices = _interruptions(source.value.notices)
+        for claim in list(drafts.claims()):
+            if claim.offer.provider != provider or claim.state.over:
+                continue
+            listing = _Listing(seen.get(claim.id, ()), notices, source.asked_at)
+            _sync_claim(drafts, claim, listing, observation.at, lessons, rules)
+    for claim in list(drafts.claims()):
+        if claim.state is ClaimState.BOOTING:
+            _check_boot(drafts, claim, observation.at)
+
+
+class _Listing:
+    """What one listing says of one claim."""
+
+    def __init__(
+        self, machines: Iterable[Machine], notices: Mapping[str, float], asked_at: float
+    ) -> None:
+        self.machines = tuple(machines)
+        self.notices = notices
+        self.asked_at = asked_at
+
+    def machine_of(self, claim: Claim) -> Machine | None:
+        """The claim's machine: by id when known, else the one under its token."""
+        for machine in self.machines:
+            if claim.machine_id in (None, machine.id):
+                return machine
+        return None
+
+
+def _by_claim(machines: Iterable[Machine]) -> dict[ClaimId, list[Machine]]:
+    found: dict[ClaimId, list[Machine]] = {}
+    # a live machine first: a claim's token may also show one that has already ended
+    for machine in sorted(machines, key=lambda m: (m.state in _OVER, m.launched_at, m.id)):
+        if machine.claim_id is not None:
+            found.setdefault(machine.claim_id, []).append(machine)
+    return found
+
+
+def _interruptions(notices: Iterable[Notice]) -> dict[str, float]:
+    when: dict[str, float] = {}
+    for notice in notices:
+        if notice.kind is NoticeKind.INTERRUPTION:
+            earlier = when.get(notice.machine_id, notice.at)
+            when[notice.machine_id] = min(earlier, notice.at)
+    return when
+
+
+def _sync_claim(
+    drafts: Drafts,
+    claim: Claim,
+    listing: _Listing,
+    now: float,
+    lessons: Lessons,
+    rules: SyncRules,
+) -> None:
+    draft = drafts.draft(f"claim:{claim.id}")
+    machine = listing.machine_of(claim)
+    if machine is None:
+        _sync_absent(drafts, draft, claim, listing.asked_at, now, rules)
+        return
+    before = claim
+    if claim.absent_since is not None:
+        claim = replace(claim, absent_since=None)
+    if claim.machine_id is None:
+        claim = _adopted(drafts, claim, machine, now)
+    if machine.state in _OVER:
+        claim = _machine_over(drafts, draft, claim, machine, now, lessons)
+    elif claim.notice_at is None and machine.id in listing.notices:
+        claim = noticed(claim, listing.notices[machine.id], now)
+    if claim != before:
+        draft.put(claim)
+
+
+def _adopted(drafts: Drafts, claim: Claim, machine: Machine, now: float) -> Claim:
+    """The launch was done, whatever became of its answer."""
+    if claim.state is not ClaimState.REQUESTED:
+        return replace(claim, machine_id=machine.id, launched_at=machine.launched_at)
+    return claim.to(
+        ClaimState.BOOTING,
+        at=now,
+        cause="found in the cloud's list",
+        machine_id=machine.id,
+        launched_at=machine.launched_at,
+        boot_deadline_at=machine.launched_at + _boot_deadline_s(drafts, claim),
+    )
+
+
+def _boot_deadline_s(drafts: Drafts, claim: Claim) -> float:
+    pool = drafts.world.pools.get(claim.pool)
+    if pool is not None and isinstance(pool.spec, BurstPool):
+        return pool.spec.boot.deadline
+    return 900.0
+
+
+def _machine_over(
+    drafts: Drafts,
+    draft: Draft,
+    claim: Claim,
+    machine: Machine,
+    now: float,
+    lessons: Lessons,
+) -> Claim:
+    if claim.state in _HELD:
+        words = machine.end_reason or "its machine ended"
+        claim = claim.to(ClaimState.LOST, at=now, cause=words)
+    if machine.state is not MachineState.ENDED:
+        return claim
+    ended_at = machine.ended_at if machine.ended_at is not None else now
+    if machine.launched_at and claim.machine_id is not None:
+        lived_h = max(0.0, ended_at - machine.launched_at) / 3600
+        lessons.ended(claim, lived_h, interrupted=machine.interrupted)
+    return settled(drafts, draft, claim, ended_at, now)
+
+
+def _sync_absent(
+    drafts: Drafts,
+    draft: Draft,
+    claim: Claim,
+    asked_at: float,
+    now: float,
+    rules: SyncRules,
+) -> None:
+    """A complete listing that does not show the claim's machine."""
+    if claim.state is ClaimState.REQUESTED:
+        return  # its launch is repeated under its token, which makes one or finds it
+    if claim.machine_id is not None and claim.launched_at is not None:
+        could_show_from = claim.launched_at + rules.absent_grace_s
+    else:
+        last_call = claim.last_attempt_at if claim.last_attempt_at is not None else now
+        began = claim.history[-1].at if claim.history else claim.requested_at
+        could_show_from = max(last_call, began) + rules.call_limit_s
+    if asked_at < could_show_from:
+        return
+    if claim.absent_since is None:
+        draft.put(replace(claim, absent_since=asked_at))
+        return
+    if asked_at - claim.absent_since < rules.absent_grace_s:
+        return
+    if claim.state in _HELD:
+        claim = claim.to(ClaimState.LOST, at=now, cause="its cloud does not list it any more")
+    # what a machine that was never seen to end has cost is bounded by when it was missed first
+    ended_at = claim.absent_since if claim.absent_since is not None else asked_at
+    draft.put(settled(drafts, draft, claim, ended_at, now))
+
+
+def _check_boot(drafts: Drafts, claim: Claim, now: float) -> None:
+    if claim.boot_deadline_at is None or now <= claim.boot_deadline_at:
+        return
+    draft = drafts.draft(f"claim:{claim.id}")
+    cause = "it did not join before its boot deadline"
+    draft.put(claim.to(ClaimState.TERMINATING, at=now, cause=cause))
+    # a broken image or user data must not burn money in a loop
+    trip(drafts, draft, f"offer:{claim.offer.id}", cause, now)
+
+
+def trip(
+    drafts: Drafts,
+    draft: Draft,
+    scope: str,
+    cause: str,
+    now: float,
+    retry_after_s: float | None = None,
+) -> None:
+    """Open a breaker, or hold it open for longer."""
+    before = drafts.world.breakers.get(scope)
+    if before is None:
+        breaker = Breaker.opened(scope, cause, at=now, retry_after_s=retry_after_s)
+    else:
+        breaker = before.tripped(cause, at=now, retry_after_s=retry_after_s)
+    if breaker is not before:
+        draft.add(Put(breaker))
+
+
+def settled(
+    drafts: Drafts,
+    draft: Draft,
+    claim: Claim,
+    ended_at: float,
+    now: float,
+) -> Claim:
+    """The claim gone, what its machine cost charged and what was held released."""
+    began = claim.launched_at
+    cost = 0
+    if claim.machine_id is not None and began is not None:
+        cost = machine_charge_micros(claim.offer.price_micros_per_hour, ended_at - began)
+        draft.add(Post(entry(claim, EntryKind.CHARGE, cost, now, "machine time")))
+    if claim.held_micros:
+        draft.add(
+            Post(entry(claim, EntryKind.RELEASE, claim.held_micros, now, "the machine is gone"))
+        )
+    node = drafts.node(claim.node_id) if claim.node_id else None
+    if node is not None and node.state is not NodeState.GONE:
+        draft.put(node.to(NodeState.GONE, at=now, cause="its machine is gone"))
+    return claim.to(
+        ClaimState.GONE,
+        at=now,
+        ended_at=ended_at,
+        charged_micros=claim.charged_micros + cost,
+        held_micros=0,
+    )
+
+
+def entry(claim: Claim, kind: EntryKind, amount: int, now: float, memo: str) -> LedgerEntry:
+    """A ledger entry of a claim. One of each kind closes it, so the kind makes the id."""
+    return LedgerEntry(
+        id=f"{kind}:{claim.id}",
+        kind=kind,
+        claim_id=claim.id,
+        amount_micros=amount,
+        at=now,
+        team=claim.team,
+        user=claim.user,
+        job_id=claim.job_id,
+        memo=memo,
+    )
+
+
+def orphans(
+    facts: MachineFacts, live: Mapping[ClaimId, Claim], now: float, rules: SyncRules
+) -> tuple[Machine, ...]:
+    """Machines tagged as ours that no live claim stands for, past their grace."""
+    return tuple(
+        machine
+        for machine in sorted(facts.machines, key=lambda m: m.id)
+        if machine.state not in _OVER
+        and not _stands_for(live, machine)
+        and now - machine.launched_at > rules.absent_grace_s
+    )
+
+
+def _stands_for(live: Mapping[ClaimId, Claim], machine: Machine) -> bool:
+    claim = live.get(machine.claim_id) if machine.claim_id is not None else None
+    return claim is not None and claim.machine_id in (None, machine.id)

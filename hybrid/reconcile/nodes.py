@@ -1,0 +1,158 @@
+"""What engines say of nodes: joined, changed, silent, lost, heard again, left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.node import Node, NodeState
+from hybrid.domain.quantities import format_duration
+from hybrid.domain.transitions import Step
+from hybrid.ports.engine import NodeReport
+from hybrid.ports.observation import Known, Observation
+from hybrid.reconcile.drafts import Drafts
+from hybrid.reconcile.learning import Lessons
+from hybrid.reconcile.rules import SyncRules
+
+SILENT = "silent"
+"""The cordon cause of a node that has not been heard of; hearing of it lifts that cordon."""
+
+_AWAITED = (ClaimState.REQUESTED, ClaimState.BOOTING)
+_REPORTED = (
+    "hostname",
+    "address",
+    "gpus",
+    "links_gbps",
+    "cpus",
+    "memory_gib",
+    "architecture",
+    "container_runtimes",
+    "block",
+    "rack",
+    "boot_id",
+)
+
+
+def sync_nodes(
+    drafts: Drafts, observation: Observation, lessons: Lessons, rules: SyncRules
+) -> None:
+    """Bring nodes (and the claims whose machines they are) to what their engines say."""
+    for engine, source in sorted(observation.engines.items()):
+        if not isinstance(source, Known):
+            continue
+        for report in source.value.nodes:
+            _sync_node(drafts, engine, report, observation, lessons, rules)
+
+
+def _sync_node(
+    drafts: Drafts,
+    engine: str,
+    report: NodeReport,
+    observation: Observation,
+    lessons: Lessons,
+    rules: SyncRules,
+) -> None:
+    now = observation.at
+    node = drafts.node(report.id)
+    claim = drafts.claim(report.claim_id) if report.claim_id else None
+    if node is None:
+        if report.left or (report.claim_id and (claim is None or not _may_join(claim))):
+            return  # it left before it was known, or its claim is over: nothing may start there
+        node = _joined(engine, report, now)
+        bundle = drafts.draft(_bundle_id(report))
+        bundle.put(node)
+        if claim is not None:
+            bundle.put(_claim_joined(claim, report, now, lessons))
+        return
+    if node.state is NodeState.GONE:
+        return
+    changed = replace(node, **{name: getattr(report, name) for name in _REPORTED})
+    changed = _state_after(changed, report, observation, rules)
+    if claim is not None and claim.state in _AWAITED and claim.machine_id is not None:
+        drafts.draft(_bundle_id(report)).put(_claim_joined(claim, report, now, lessons))
+    elif claim is not None:
+        _hear_notice(drafts, claim, report, now)
+    if changed != node:
+        drafts.draft(_bundle_id(report)).put(changed)
+
+
+def _bundle_id(report: NodeReport) -> str:
+    # a machine's node and claim change together, whichever of the two is told of first
+    return f"claim:{report.claim_id}" if report.claim_id else f"node:{report.id}"
+
+
+def _may_join(claim: Claim) -> bool:
+    return not claim.state.over and claim.state not in (ClaimState.TERMINATING, ClaimState.LOST)
+
+
+def _joined(engine: str, report: NodeReport, now: float) -> Node:
+    facts = {name: getattr(report, name) for name in _REPORTED}
+    return Node(
+        id=report.id,
+        pool=report.pool,
+        engine=engine,
+        state=NodeState.READY,
+        joined_at=now,
+        claim_id=report.claim_id,
+        history=(Step(NodeState.READY, now, "joined"),),
+        **facts,
+    )
+
+
+def _claim_joined(claim: Claim, report: NodeReport, now: float, lessons: Lessons) -> Claim:
+    if claim.state is ClaimState.REQUESTED:
+        # the machine speaks before the answer to its launch has been recorded
+        if report.machine_id is None:
+            return replace(claim, node_id=report.id)
+        claim = claim.to(
+            ClaimState.BOOTING,
+            at=now,
+            cause="its machine reported in",
+            machine_id=report.machine_id,
+            launched_at=claim.requested_at,
+        )
+    lessons.booted(claim.pool, now - claim.requested_at)
+    return claim.to(
+        ClaimState.READY, at=now, cause="joined", node_id=report.id, ready_at=now, idle_since=now
+    )
+
+
+def _hear_notice(drafts: Drafts, claim: Claim, report: NodeReport, now: float) -> None:
+    if report.notice_at is None or claim.notice_at is not None:
+        return
+    drafts.draft(f"claim:{claim.id}").put(noticed(claim, report.notice_at, now))
+
+
+def noticed(claim: Claim, notice_at: float, now: float) -> Claim:
+    """The claim after its provider's word that the machine will be taken at ``notice_at``."""
+    claim = replace(claim, notice_at=notice_at)
+    if claim.state is ClaimState.READY:
+        wait = format_duration(max(0.0, round(notice_at - now, 1)))
+        claim = claim.to(ClaimState.CORDONED, at=now, cause=f"will be taken in {wait}")
+    return claim
+
+
+def _state_after(
+    node: Node, report: NodeReport, observation: Observation, rules: SyncRules
+) -> Node:
+    now = observation.at
+    if report.left:
+        return node.to(NodeState.GONE, at=now, cause="left")
+    heard_at = max(report.heard_at, observation.heard_since)
+    silence = now - heard_at
+    lease_over = (report.run_lease_s + rules.kill_s) * (1 + rules.clock_drift)
+    if silence > lease_over:
+        if node.state is NodeState.LOST:
+            return node
+        return node.to(
+            NodeState.LOST, at=now, cause=f"not heard of for {format_duration(round(silence))}"
+        )
+    if silence > rules.silent_after_s:
+        if node.state is NodeState.READY:
+            return node.to(NodeState.CORDONED, at=now, cause=SILENT)
+        return node
+    if report.heard_at < observation.heard_since and node.state is NodeState.LOST:
+        return node  # only a heartbeat brings a lost node back, not our own restart
+    if node.state is NodeState.LOST or node.cordon_cause == SILENT:
+        return node.to(NodeState.READY, at=now, cause="heard again")
+    return node

@@ -1,0 +1,302 @@
+"""What nodes say of ranks: runs start and end, and jobs with them.
+
+A run is over when every rank has ended or its node is surely beyond its run lease. Only then may
+another run of the job be planned; silence alone ends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hybrid.domain.ids import NodeId, RunId
+from hybrid.domain.job import Checkpoint, Job, JobState, StopCause
+from hybrid.domain.money import cost_micros
+from hybrid.domain.node import NodeState
+from hybrid.domain.quantities import format_duration
+from hybrid.domain.run import EXIT_CHECKPOINTED, Run, RunState
+from hybrid.ports.engine import RankPhase, RankReport
+from hybrid.ports.observation import Known, Observation
+from hybrid.reconcile.drafts import Draft, Drafts
+from hybrid.reconcile.learning import Lessons
+from hybrid.reconcile.rules import SyncRules
+
+Ranks = Mapping[int, RankReport]
+
+_REQUEUE = frozenset(
+    {
+        StopCause.RETURN,
+        StopCause.PREEMPT,
+        StopCause.DRAIN,
+        StopCause.LEASE,
+        StopCause.INTERRUPTION,
+        StopCause.NODE_LOST,
+    }
+)
+_BEYOND = (NodeState.LOST, NodeState.GONE)
+
+
+def ranks_by_run(observation: Observation) -> dict[RunId, dict[int, RankReport]]:
+    """All rank reports of all engines that could be read."""
+    found: dict[RunId, dict[int, RankReport]] = {}
+    for source in observation.engines.values():
+        if isinstance(source, Known):
+            for report in source.value.ranks:
+                found.setdefault(report.run_id, {})[report.rank] = report
+    return found
+
+
+def sync_runs(drafts: Drafts, observation: Observation, lessons: Lessons, rules: SyncRules) -> None:
+    """Bring runs and jobs to what their nodes say."""
+    reports = ranks_by_run(observation)
+    for run in list(drafts.runs()):
+        job = drafts.job(run.job_id)
+        if run.live and job is not None:
+            _sync_run(drafts, run, job, reports.get(run.id, {}), observation.at, lessons, rules)
+
+
+def _sync_run(
+    drafts: Drafts,
+    run: Run,
+    job: Job,
+    ranks: Ranks,
+    now: float,
+    lessons: Lessons,
+    rules: SyncRules,
+) -> None:
+    draft = drafts.draft(f"job:{job.id}")
+    before_run, before_job = run, job
+    lost = _lost_ranks(drafts, run, ranks)
+    job = _with_checkpoint(job, run, ranks, lessons)
+    if _all_begun(run, ranks):
+        run, job = _begun(run, job, ranks, now)
+    over = {rank for rank, report in ranks.items() if report.phase is RankPhase.ENDED}
+    if len(over | lost) == len(run.slots):
+        run, job = _run_over(run, job, ranks, lost, now, lessons, rules)
+    elif (over or lost) and run.state is not RunState.STOPPING:
+        run, job = _stop_peers(run, job, ranks, lost, now)
+    if run != before_run:
+        draft.put(run)
+    if job != before_job:
+        draft.put(job)
+    if run != before_run or job != before_job:
+        _rest_on_nodes(draft, drafts, lost, run)
+
+
+def _lost_ranks(drafts: Drafts, run: Run, ranks: Ranks) -> set[int]:
+    lost = set()
+    for rank, slot in enumerate(run.slots):
+        report = ranks.get(rank)
+        if report is not None and report.phase is RankPhase.ENDED:
+            continue  # its word came before its node went
+        node = drafts.node(slot.node_id)
+        if node is None or node.state in _BEYOND:
+            lost.add(rank)
+    return lost
+
+
+def _rest_on_nodes(draft: Draft, drafts: Drafts, lost: set[int], run: Run) -> None:
+    # judged lost by a node's state: should that row move meanwhile, judge again
+    changed_here: set[NodeId] = set()
+    for rank in lost:
+        node_id = run.slots[rank].node_id
+        stored = drafts.world.nodes.get(node_id)
+        if stored is not None and drafts.node(node_id) == stored and node_id not in changed_here:
+            draft.rest_on("node", node_id, stored.version)
+            changed_here.add(node_id)
+
+
+def _all_begun(run: Run, ranks: Ranks) -> bool:
+    return (
+        run.state in (RunState.ASSIGNED, RunState.STARTING)
+        and len(ranks) == len(run.slots)
+        and all(report.started_at is not None for report in ranks.values())
+    )
+
+
+def _begun(run: Run, job: Job, ranks: Ranks, now: float) -> tuple[Run, Job]:
+    started_at = max(r.started_at for r in ranks.values() if r.started_at is not None)
+    first_step = ranks[0].first_step if 0 in ranks else None
+    if run.state is RunState.ASSIGNED:
+        run = run.to(RunState.STARTING, at=now)
+    words = f"attempt {run.attempt} on {', '.join(dict.fromkeys(run.node_ids))}"
+    run = run.to(
+        RunState.RUNNING, at=now, cause=words, started_at=started_at, first_step=first_step
+    )
+    if job.state is JobState.PLACED:
+        job = job.to(JobState.RUNNING, at=now, cause=words)
+    return run, job
+
+
+def _stop_peers(run: Run, job: Job, ranks: Ranks, lost: set[int], now: float) -> tuple[Run, Job]:
+    """One rank has ended and others go on: a gang does not run in part.
+
+    Ranks that finish well finish at about the same time, so the others are given their grace
+    before they are asked to stop.
+    """
+    ended_at = [r.ended_at for r in ranks.values() if r.ended_at is not None]
+    failed = any(r.exit_code not in (0, EXIT_CHECKPOINTED) for r in ranks.values() if r.ended_at)
+    patience = 0.0 if failed or lost else job.spec.stop.grace
+    if not lost and ended_at and now < max(ended_at) + patience:
+        return run, job
+    cause = StopCause.NODE_LOST if lost else StopCause.PEER_FAILED
+    words = "a rank's node was lost" if lost else "another rank has ended"
+    run = run.to(RunState.STOPPING, at=now, cause=words, stop_cause=cause, stop_requested_at=now)
+    job = job.to(JobState.STOPPING, at=now, cause=words, stop_cause=cause)
+    return run, job
+
+
+def _with_checkpoint(job: Job, run: Run, ranks: Ranks, lessons: Lessons) -> Job:
+    """The job with the newest checkpoint that every rank has, if that is newer than its last."""
+    taken = [ranks[rank].checkpoint for rank in range(len(run.slots)) if rank in ranks]
+    complete = [checkpoint for checkpoint in taken if checkpoint is not None]
+    if len(complete) < len(run.slots):
+        return job
+    oldest = min(complete, key=lambda c: (c.step, c.committed_at, c.seq))
+    if job.checkpoint is not None and _not_newer(oldest, job.checkpoint):
+        return job
+    lessons.checkpointed(job, max(c.commit_s for c in complete))
+    worked_s = _work_until(oldest, run, job)
+    size = sum(c.size_bytes for c in complete)
+    return replace(
+        job, checkpoint=replace(oldest, size_bytes=size, work_s=worked_s, gpu_model=run.gpu_model)
+    )
+
+
+def _not_newer(checkpoint: Checkpoint, last: Checkpoint) -> bool:
+    return (checkpoint.committed_at, checkpoint.step) <= (last.committed_at, last.step)
+
+
+def _work_until(checkpoint: Checkpoint, run: Run, job: Job) -> float:
+    """Reference-GPU seconds of work saved: those of the run before, and this run's at its speed."""
+    began = run.started_at if run.started_at is not None else run.assigned_at
+    saved = 0.0
+    if job.checkpoint is not None:
+        began = max(began, job.checkpoint.committed_at)
+        saved = job.checkpoint.work_s
+    return saved + max(0.0, checkpoint.committed_at - began) * run.speed
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the end of a run means for its job."""
+
+    state: JobState
+    words: str
+    failure: bool = False
+    exit_code: int | None = None
+    cause: StopCause | None = None
+
+
+def _run_over(
+    run: Run,
+    job: Job,
+    ranks: Ranks,
+    lost: set[int],
+    now: float,
+    lessons: Lessons,
+    rules: SyncRules,
+) -> tuple[Run, Job]:
+    outcome = outcome_of(run, job, ranks, lost, rules)
+    ended_at = max((r.ended_at or now for r in ranks.values()), default=now) if ranks else now
+    ended_at = min(ended_at, now)
+    run = run.to(
+        RunState.ENDED,
+        at=now,
+        cause=outcome.words,
+        ended_at=ended_at,
+        exit_code=outcome.exit_code,
+        stop_cause=outcome.cause,
+    )
+    if outcome.state is JobState.SUCCEEDED and run.started_at is not None:
+        lessons.finished(job, run, ended_at - run.started_at)
+    held_s = max(0.0, ended_at - run.assigned_at)
+    job = replace(job, cost_micros=job.cost_micros + cost_micros(run.price_micros_per_hour, held_s))
+    return run, _job_after(job, run, outcome, now)
+
+
+def outcome_of(run: Run, job: Job, ranks: Ranks, lost: set[int], rules: SyncRules) -> Outcome:
+    """What the end of all ranks of a run means for its job."""
+    ended = [ranks[rank] for rank in sorted(ranks)]
+    codes = [report.exit_code for report in ended]
+    if not lost and codes and all(code == 0 for code in codes):
+        return Outcome(JobState.SUCCEEDED, "finished", exit_code=0)
+    cause = _hardest(run, ended, lost)
+    if job.cancel_requested or cause is StopCause.CANCEL:
+        return Outcome(JobState.CANCELLED, "cancelled", exit_code=_first_bad(codes), cause=cause)
+    if cause is StopCause.TIMEOUT:
+        words = f"stopped at its walltime of {format_duration(job.spec.walltime)}"
+        return Outcome(JobState.FAILED, words, exit_code=_first_bad(codes), cause=cause)
+    if cause in _REQUEUE:
+        return Outcome(
+            JobState.PENDING, _requeue_words(cause, codes), exit_code=_first_bad(codes), cause=cause
+        )
+    if codes and all(code in (0, EXIT_CHECKPOINTED) for code in codes):
+        return Outcome(
+            JobState.PENDING,
+            "checkpointed and asked to run again",
+            exit_code=EXIT_CHECKPOINTED,
+            cause=cause,
+        )
+    return _failure(job, ended, rules)
+
+
+def _hardest(run: Run, ended: Sequence[RankReport], lost: set[int]) -> StopCause | None:
+    causes = {report.cause for report in ended if report.cause is not None}
+    if run.stop_cause is not None:
+        causes.add(run.stop_cause)
+    if lost:
+        causes.add(StopCause.NODE_LOST)
+    return max(causes, key=lambda cause: cause.hardness, default=None)
+
+
+def _requeue_words(cause: StopCause | None, codes: Sequence[int | None]) -> str:
+    saved = bool(codes) and all(code == EXIT_CHECKPOINTED for code in codes)
+    how = "its work saved" if saved else "back to its last checkpoint"
+    why = (cause or StopCause.PREEMPT).replace("_", " ")
+    return f"stopped ({why}), {how}"
+
+
+def _first_bad(codes: Sequence[int | None]) -> int | None:
+    bad = [code for code in codes if code not in (0, None)]
+    return bad[0] if bad else (codes[0] if codes else None)
+
+
+def _failure(job: Job, ended: Sequence[RankReport], rules: SyncRules) -> Outcome:
+    worst = next((r for r in ended if r.exit_code not in (0, EXIT_CHECKPOINTED)), ended[0])
+    never_began = worst.exit_code is None
+    words = worst.problem if never_began else _exit_words(worst.exit_code or 0)
+    if worst.tail:
+        words = f"{words}; its last lines:\n{worst.tail}"
+    # a run that could not even begin says more about the node than about the job
+    allowed = max(job.spec.retries.max, rules.problem_retries if never_began else 0)
+    state = JobState.PENDING if job.failures < allowed else JobState.FAILED
+    return Outcome(state, words, failure=True, exit_code=worst.exit_code, cause=worst.cause)
+
+
+def _exit_words(code: int) -> str:
+    if code < 0:
+        return f"killed by signal {-code}"
+    return f"exited with code {code}"
+
+
+def _job_after(job: Job, run: Run, outcome: Outcome, now: float) -> Job:
+    changes: dict[str, object] = {"exit_code": outcome.exit_code, "stop_cause": outcome.cause}
+    if outcome.failure:
+        failures = job.failures + 1
+        backoff = job.spec.retries.backoff * 2.0 ** min(failures - 1, 16)
+        avoid = tuple(dict.fromkeys((*job.avoid_nodes, *run.node_ids)))[-32:]
+        changes |= {"failures": failures, "not_before": now + backoff, "avoid_nodes": avoid}
+    if outcome.state is JobState.SUCCEEDED and job.state is JobState.PLACED:
+        job = job.to(JobState.RUNNING, at=now)
+    if job.state in (JobState.PLACED, JobState.RUNNING) and outcome.state not in _direct(job):
+        job = job.to(JobState.STOPPING, at=now, cause=str(outcome.cause or outcome.words))
+    if outcome.state.ended:
+        changes["reason"] = outcome.words
+    return job.to(outcome.state, at=now, cause=outcome.words, **changes)
+
+
+def _direct(job: Job) -> tuple[JobState, ...]:
+    if job.state is JobState.PLACED:
+        return (JobState.PENDING,)
+    return (JobState.SUCCEEDED, JobState.FAILED)
