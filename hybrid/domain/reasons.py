@@ -422,3 +422,180 @@ class Nowhere(Reason):
 
     def __str__(self) -> str:
         return "no place satisfies all constraints: " + "; ".join(self.because)
+
+
+# --- the policy's rules -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetClosed(Reason):
+    """A threshold of the budget is reached at which nothing new is asked for."""
+
+    code: ClassVar[str] = "budget_closed"
+    budget: str
+    used: float
+    threshold: float
+
+    def __str__(self) -> str:
+        return (
+            f"budget {self.budget} is used to {self.used:.0%}; from {self.threshold:.0%} on"
+            " no new machine is asked for"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SwitchedOff(Reason):
+    """The policy has this section switched off."""
+
+    code: ClassVar[str] = "switched_off"
+    section: str
+
+    def __str__(self) -> str:
+        return f"the policy has {self.section} switched off"
+
+
+@dataclass(frozen=True, slots=True)
+class QuietTime(Reason):
+    """The policy asks for no machine at this time of day."""
+
+    code: ClassVar[str] = "quiet_time"
+    start: str
+    until: str
+    timezone: str
+
+    def __str__(self) -> str:
+        return f"quiet hours, {self.start} to {self.until} {self.timezone}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptForOthers(Reason):
+    """The policy reserves these devices for other teams or classes."""
+
+    code: ClassVar[str] = "kept_for_others"
+    gpu_model: str
+    kept_for: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.gpu_model} is reserved for {', '.join(self.kept_for)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NotAMember(Reason):
+    """The team lists who may submit for it."""
+
+    code: ClassVar[str] = "not_a_member"
+    user: str
+    team: str
+
+    def __str__(self) -> str:
+        return f"{self.user} is not a member of team {self.team}"
+
+
+@dataclass(frozen=True, slots=True)
+class DoesNotPreempt(Reason):
+    """The class does not preempt, or its rank is not above the victim's."""
+
+    code: ClassVar[str] = "does_not_preempt"
+    priority: str
+    victim_priority: str
+
+    def __str__(self) -> str:
+        return f"priority {self.priority} does not preempt priority {self.victim_priority}"
+
+
+@dataclass(frozen=True, slots=True)
+class TooYoung(Reason):
+    """The run has not been there long enough to be moved or stopped."""
+
+    code: ClassVar[str] = "too_young"
+    age_s: float
+    least_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"has run for {format_duration(round(self.age_s))}; it is left alone for"
+            f" {format_duration(round(self.least_s))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyStopping(Reason):
+    """The run is on its way out, or over."""
+
+    code: ClassVar[str] = "already_stopping"
+    run: str
+
+    def __str__(self) -> str:
+        return f"run {self.run} is stopping already"
+
+
+@dataclass(frozen=True, slots=True)
+class WaitedTooLong(Reason):
+    """The victim was past its class's longest wait when it began: it is not sent back."""
+
+    code: ClassVar[str] = "waited_too_long"
+    waited_s: float
+    max_wait_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"began after waiting {format_duration(round(self.waited_s))}, longer than its class's"
+            f" {format_duration(round(self.max_wait_s))}: it is not sent back"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Guaranteed(Reason):
+    """Stopping the run would leave its team below what it is guaranteed."""
+
+    code: ClassVar[str] = "guaranteed"
+    team: str
+    guaranteed_gpus: int
+    left_gpus: int
+
+    def __str__(self) -> str:
+        return (
+            f"team {self.team} is guaranteed {self.guaranteed_gpus} GPUs and would be left with"
+            f" {self.left_gpus}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TooMuchPreempted(Reason):
+    """The policy's bound on work thrown away in one hour."""
+
+    code: ClassVar[str] = "too_much_preempted"
+    lost_gpu_hours: float
+    left_gpu_hours: float
+
+    def __str__(self) -> str:
+        return (
+            f"would throw {self.lost_gpu_hours:.1f} GPU-hours of work away; the policy leaves"
+            f" {max(0.0, self.left_gpu_hours):.1f} in this hour"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NotIdleYet(Reason):
+    """The machine has not been idle for long enough to be ended."""
+
+    code: ClassVar[str] = "not_idle_yet"
+    idle_s: float
+    idle_after_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"idle for {format_duration(round(self.idle_s))}; it ends after"
+            f" {format_duration(round(self.idle_after_s))}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class InUse(Reason):
+    """The machine is in use, or not there yet."""
+
+    code: ClassVar[str] = "in_use"
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.what} is in use or not there yet"
