@@ -237,7 +237,8 @@ def _order_keys(count: int) -> Ints:
 def _refine(rank: Ints, column: Ints) -> Ints:
     """Dense ranks of (rank, column) in lexicographic order."""
     combined = rank * (int(column.max(initial=0)) + 1) + column
-    return np.unique(combined, return_inverse=True)[1].astype(np.int64)
+    ranks: Ints = np.unique(combined, return_inverse=True)[1].astype(np.int64)
+    return ranks
 
 
 def _row_mask(wide: Sequence[bool], skip: int) -> int:

@@ -1,0 +1,128 @@
+"""How fast a job runs on a GPU model, relative to the reference GPU.
+
+Three sources, best first: what the user measured, what finished runs taught, and a roofline guess
+from what bounds the job (Williams, Waterman & Patterson, "Roofline: an insightful visual
+performance model for multicore architectures", CACM 2009).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from hybrid.domain.job_spec import Profile
+from hybrid.hardware import REFERENCE_KEY, GpuModel, UnknownGpuModel, gpu_model, resolve
+
+MIN_SAMPLES = 5
+"""Finished runs of a job family on a model from which on their speed replaces the guess."""
+
+Source = Literal["table", "learned", "guess"]
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """A job's speed on a model: 2.0 does in an hour what the reference does in two.
+
+    ``source`` says where ``value`` is from and ``samples`` how many finished runs there are,
+    also while they are too few to be used. ``guess`` and ``learned`` are shown beside it; ``None``
+    where there is none.
+    """
+
+    value: float
+    source: Source
+    samples: int = 0
+    guess: float | None = None
+    learned: float | None = None
+
+
+@functools.lru_cache(maxsize=4096)
+def guess_speed(profile: Profile, model_key: str) -> float:
+    """The roofline guess, 1.0 for the reference GPU; raises UnknownGpuModel.
+
+    ``compute``: ratio of dense 16-bit TFLOP/s. ``memory``: of memory GB/s. ``balanced``: geometric
+    mean of the two. ``latency``: of boost clocks, because such a job waits for single steps and
+    fills neither.
+    """
+    model, reference = gpu_model(model_key), gpu_model(REFERENCE_KEY)
+    compute = model.dense_tflops / reference.dense_tflops
+    memory = model.memory_bandwidth_gbps / reference.memory_bandwidth_gbps
+    match profile:
+        case Profile.COMPUTE:
+            return compute
+        case Profile.MEMORY:
+            return memory
+        case Profile.BALANCED:
+            return math.sqrt(compute * memory)
+        case Profile.LATENCY:
+            return model.boost_clock_mhz / reference.boost_clock_mhz
+
+
+def job_speed(
+    model_key: str,
+    profile: Profile,
+    *,
+    family: str = "",
+    table: Mapping[str, float] | None = None,
+    learned: Mapping[tuple[str, str], tuple[float, int]] | None = None,
+) -> Speed:
+    """The speed of a job on a model, from the best source there is.
+
+    ``table`` is the user's, by any name a request may use: the entry that names fewest models
+    counts (the exact model before its family), and a name the catalogue does not know concerns
+    none of its models. ``learned`` maps (job family, model key) to (speed, finished runs) and
+    counts from ``MIN_SAMPLES`` runs on. Raises ValueError for a speed that is not a positive
+    number, and UnknownGpuModel for a model that is neither in the catalogue nor in the other
+    sources.
+    """
+    told = _from_table(model_key, table or {})
+    learned_speed, samples = (learned or {}).get((family, model_key), (None, 0))
+    if learned_speed is not None:
+        learned_speed = _positive(learned_speed, f"learned speed of {family} on {model_key}")
+    guess = _guess_or_none(profile, model_key)
+    if told is not None:
+        return Speed(told, "table", samples, guess, learned_speed)
+    if learned_speed is not None and samples >= MIN_SAMPLES:
+        return Speed(learned_speed, "learned", samples, guess, learned_speed)
+    if guess is None:
+        raise UnknownGpuModel(model_key)
+    return Speed(guess, "guess", samples, guess, learned_speed)
+
+
+def work_per_watt(profile: Profile, model: GpuModel) -> float:
+    """The guess divided by board power relative to the reference: which card does such work with
+    the least energy, for policies that prefer efficient cards."""
+    return guess_speed(profile, model.key) * gpu_model(REFERENCE_KEY).tdp_w / model.tdp_w
+
+
+def _from_table(model_key: str, table: Mapping[str, float]) -> float | None:
+    if model_key in table:
+        return _positive(table[model_key], f"speed given for {model_key}")
+    matching = [(len(keys), name) for name in table if model_key in (keys := _keys(name))]
+    if not matching:
+        return None
+    _, name = min(matching)
+    return _positive(table[name], f"speed given for {name}")
+
+
+@functools.lru_cache(maxsize=4096)
+def _keys(name: str) -> frozenset[str]:
+    try:
+        return resolve(name)
+    except UnknownGpuModel:
+        return frozenset()
+
+
+def _guess_or_none(profile: Profile, model_key: str) -> float | None:
+    try:
+        return guess_speed(profile, model_key)
+    except UnknownGpuModel:
+        return None
+
+
+def _positive(value: float, what: str) -> float:
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{what} is {value}, not a positive number")
+    return value
