@@ -49,7 +49,7 @@ def main(argv: list[str]) -> int:
         return EXIT_CLAIMED_BY_ANOTHER
     with contextlib.suppress(OSError):
         reserve(run.ended_reserve)
-    journal = Journal(run.journal, order.run_id, order.job_id)
+    journal = Journal(run.journal, order)
     journal.note(CLAIMED)
     become_subreaper()
     Guard(run, order, journal).run(secrets)

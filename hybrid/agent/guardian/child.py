@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from hybrid.agent.guardian.processes import boottime_s
+from hybrid.agent.guardian.processes import MARKER_NAME, boottime_s
 from hybrid.agent.guardian.records import RunOrder
 
 _PR_SET_PDEATHSIG = 1
@@ -30,7 +30,7 @@ def become_subreaper() -> None:
 
 
 def start_child(
-    order: RunOrder, secrets: Mapping[str, str], stdout: int, stderr: int
+    run_dir: Path, order: RunOrder, secrets: Mapping[str, str], stdout: int, stderr: int
 ) -> subprocess.Popen[bytes]:
     """Start the first process in a session of its own; raises OSError when it cannot be.
 
@@ -59,7 +59,7 @@ def start_child(
         stdout=stdout,
         stderr=stderr,
         cwd=order.cwd,
-        env={**order.env, **secrets},
+        env={**order.env, **secrets, MARKER_NAME: str(run_dir)},
         start_new_session=True,
         preexec_fn=before_exec,
     )

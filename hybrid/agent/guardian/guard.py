@@ -165,7 +165,7 @@ class Guard:
         ends = [self._output.pipe("stdout"), self._output.pipe("stderr")]
         self._journal.note(events.STARTED)
         try:
-            self._child = start_child(self._order, secrets, *ends)
+            self._child = start_child(self._run.path, self._order, secrets, *ends)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = error.strerror if isinstance(error, OSError) else None
             where = getattr(error, "filename", None) or self._order.argv[0]
@@ -350,6 +350,7 @@ class Guard:
             lost_output_bytes=lost_bytes,
             error=error or (f"not cleaned up: {unclean}"[:1000] if unclean else None),
             process=None if self._started is None else self._started.process,
+            rank=self._order.rank,
         )
         self._journal.note(events.ENDED, exit_code=code, exit_signal=signame, cause=ended.cause)
         while True:

@@ -1,8 +1,8 @@
 """The run's own history: one JSON line per event, written by whoever made it happen.
 
-Two lines with event ``alive_from`` and ``alive_until`` frame the time in which a process of the
-run could exist. Whoever reads the journals of all runs of a job can check that no two frames
-overlap, without believing the server.
+``started`` (written before the first process exists) and ``ended`` or ``recovered`` (written after
+the last is gone) frame the time in which the run could be live. Whoever reads the journals of all
+runs of a job can check that no two frames overlap, without believing the server.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 
 from hybrid.agent.guardian.durable import append_line
 from hybrid.agent.guardian.processes import boot_id, boottime_s
+from hybrid.agent.guardian.records import RunOrder
 
 CLAIMED = "claimed"
 STARTED = "started"
@@ -35,6 +36,7 @@ class LiveSpan:
 
     run_id: str
     job_id: str
+    rank: int
     boot_id: str
     from_at: float
     from_boottime_s: float
@@ -45,9 +47,14 @@ class LiveSpan:
 class Journal:
     """Appends to one ``journal.jsonl``."""
 
-    def __init__(self, path: Path, run_id: str, job_id: str) -> None:
+    def __init__(self, path: Path, order: RunOrder) -> None:
         self._path = path
-        self._fixed = {"run_id": run_id, "job_id": job_id, "boot_id": boot_id()}
+        self._fixed = {
+            "run_id": order.run_id,
+            "job_id": order.job_id,
+            "rank": order.rank,
+            "boot_id": boot_id(),
+        }
 
     def note(self, event: str, **facts: Any) -> None:
         """Write one line. A full disk costs the line, not the run: ``ended.json`` has the facts."""
@@ -88,6 +95,7 @@ def live_span(run_dir: Path) -> LiveSpan | None:
     return LiveSpan(
         run_id=str(started["run_id"]),
         job_id=str(started["job_id"]),
+        rank=int(started["rank"]),
         boot_id=str(started["boot_id"]),
         from_at=float(started["at"]),
         from_boottime_s=float(started["boottime_s"]),

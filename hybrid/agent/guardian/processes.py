@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-RUN_MARKER = "HYBRID_RUN_ID"
+MARKER_NAME = "HYBRID_GUARDED_IN"
+"""The variable that every process of a run inherits: its run directory, which no two runs share
+(the run id would not do: two ranks of a gang may meet on one machine)."""
 _PROC = Path("/proc")
 _MAX_ENVIRON_BYTES = 4 << 20
 
@@ -143,12 +145,12 @@ def descendants(root: int) -> list[ProcessStat]:
     return found
 
 
-def marked_with(run_id: str) -> list[ProcessStat]:
-    """Live processes whose environment carries the run's marker.
+def marked_with(run_dir: Path) -> list[ProcessStat]:
+    """Live processes whose environment carries the marker of the run in ``run_dir``.
 
     Processes of other users cannot be read and are left out; the caller itself is never listed.
     """
-    marker = f"{RUN_MARKER}={run_id}".encode()
+    marker = f"{MARKER_NAME}={run_dir}".encode()
     own = os.getpid()
     found = []
     for stat in all_processes():

@@ -6,7 +6,7 @@ import enum
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hybrid.agent.guardian.processes import ProcessIdentity
@@ -16,17 +16,17 @@ EXIT_CHECKPOINTED = 85
 MAX_GRACE_S = 86_400.0
 DEFAULT_OUTPUT_LIMIT_BYTES = 64 << 20
 
-#: Stop causes from soft to hard. When two meet, the one further right is kept: it says more about
-#: what must happen next (a cancelled job is never started again, whatever else befell its run).
+#: Stop causes from mild to hard, as in the domain (which is too heavy to import in a guardian).
 HARDNESS = (
     "return",
     "preempt",
     "drain",
-    "interruption",
     "lease",
-    "node_lost",
+    "interruption",
     "timeout",
     "cancel",
+    "peer_failed",
+    "node_lost",
 )
 CAUSE_LEASE = "lease"
 CAUSE_TIMEOUT = "timeout"
@@ -54,9 +54,10 @@ class RunOrder:
     """What the guardian is to run.
 
     ``env`` is the whole environment of the process (nothing is inherited); secrets travel beside
-    it, in memory. ``cleanup`` holds commands, each safe to repeat, that remove what the process
-    leaves outside its process tree: a container. ``output_limit_bytes`` bounds the disk that the
-    merged output takes; stdout and stderr take at most a quarter of it each.
+    it, in memory. ``rank`` tells the members of a gang apart. ``cleanup`` holds commands, each
+    safe to repeat, that remove what the process leaves outside its process tree: a container.
+    ``output_limit_bytes`` bounds the disk that the merged output takes; stdout and stderr take at
+    most a quarter of it each.
     """
 
     run_id: str
@@ -70,6 +71,7 @@ class RunOrder:
     walltime_s: float | None = None
     cleanup: tuple[tuple[str, ...], ...] = ()
     output_limit_bytes: int = DEFAULT_OUTPUT_LIMIT_BYTES
+    rank: int = 0
 
     def __post_init__(self) -> None:
         for name in ("run_id", "job_id"):
@@ -107,6 +109,7 @@ class RunOrder:
             "walltime_s": self.walltime_s,
             "cleanup": [list(argv) for argv in self.cleanup],
             "output_limit_bytes": self.output_limit_bytes,
+            "rank": self.rank,
         }
 
     @classmethod
@@ -126,6 +129,7 @@ class RunOrder:
                 walltime_s=None if walltime_s is None else float(walltime_s),
                 cleanup=tuple(tuple(str(word) for word in argv) for argv in record["cleanup"]),
                 output_limit_bytes=int(record["output_limit_bytes"]),
+                rank=int(record["rank"]),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InvalidOrder(f"spec.json: {error}") from error
@@ -256,7 +260,8 @@ class Ended:
     leftovers_killed: int = 0
     lost_output_bytes: int = 0
     error: str | None = None
-    process: ProcessIdentity | None = field(default=None)
+    process: ProcessIdentity | None = None
+    rank: int = 0
 
     @property
     def outcome(self) -> Outcome:
@@ -288,6 +293,7 @@ class Ended:
             "lost_output_bytes": self.lost_output_bytes,
             "error": self.error,
             "process": None if self.process is None else self.process.to_record(),
+            "rank": self.rank,
         }
 
     @classmethod
@@ -312,6 +318,7 @@ class Ended:
                 lost_output_bytes=int(record["lost_output_bytes"]),
                 error=record["error"],
                 process=None if process is None else ProcessIdentity.from_record(process),
+                rank=int(record["rank"]),
             )
         except (AssertionError, KeyError, TypeError, ValueError):
             return None

@@ -56,14 +56,12 @@ def recover(run_dir: Path, *, timeout_s: float = 15.0) -> Ended:
     killed = 0
     # After a reboot nothing of it can be alive.
     if claimed.boot_id == boot_id():
-        killed = _kill_leftovers(order.run_id, started, timeout_s)
+        killed = _kill_leftovers(run.path, started, timeout_s)
         unclean = run_cleanup(order.cleanup, order.env, deadline_s=timeout_s)
         if unclean is not None:
             raise LeftoversRemain(f"run {order.run_id}: {unclean}")
     stopping = Stopping.from_record(read_record(run.stopping))
-    cause = CAUSE_NODE_LOST
-    if stopping is not None:
-        cause = harder_cause(cause, stopping.cause)
+    cause = CAUSE_NODE_LOST if stopping is None else harder_cause(CAUSE_NODE_LOST, stopping.cause)
     record = Ended(
         run_id=order.run_id,
         job_id=order.job_id,
@@ -76,14 +74,15 @@ def recover(run_dir: Path, *, timeout_s: float = 15.0) -> Ended:
         started_at=None if started is None else started.started_at,
         leftovers_killed=killed,
         process=None if started is None else started.process,
+        rank=order.rank,
     )
-    Journal(run.journal, order.run_id, order.job_id).note(RECOVERED, killed=killed)
+    Journal(run.journal, order).note(RECOVERED, killed=killed)
     write_record_once(run.ended, record.to_record())
     return Ended.from_record(read_record(run.ended)) or record
 
 
-def _leftovers(run_id: str, started: Started | None) -> list[ProcessStat]:
-    found = {stat.pid: stat for stat in marked_with(run_id)}
+def _leftovers(run_dir: Path, started: Started | None) -> list[ProcessStat]:
+    found = {stat.pid: stat for stat in marked_with(run_dir)}
     if started is not None and started.process.boot_id == boot_id():
         for stat in all_processes():
             # A session lives on while it has members, so its number cannot have been given away
@@ -98,14 +97,14 @@ def _leftovers(run_id: str, started: Started | None) -> list[ProcessStat]:
     return list(found.values())
 
 
-def _kill_leftovers(run_id: str, started: Started | None, timeout_s: float) -> int:
+def _kill_leftovers(run_dir: Path, started: Started | None, timeout_s: float) -> int:
     end_s = time.monotonic() + timeout_s
     seen: set[int] = set()
     pause_s = 0.002
-    while left := _leftovers(run_id, started):
+    while left := _leftovers(run_dir, started):
         seen.update(stat.pid for stat in left)
         if time.monotonic() > end_s:
-            raise LeftoversRemain(f"run {run_id}: processes {sorted(seen)[:20]} do not die")
+            raise LeftoversRemain(f"{run_dir.name}: processes {sorted(seen)[:20]} do not die")
         kill_each(left)
         time.sleep(pause_s)
         pause_s = min(0.1, pause_s * 2)

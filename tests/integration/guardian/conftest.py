@@ -30,11 +30,11 @@ class Node:
         self.handles: list[GuardianHandle] = []
 
     def order(self, run_id: str, *argv: str, **fields: object) -> RunOrder:
-        env = {"PATH": os.environ["PATH"], "HYBRID_RUN_ID": self.unique(run_id)}
+        env = {"PATH": os.environ["PATH"], "HYBRID_RUN_ID": run_id}
         extra = fields.pop("env", {})
         assert isinstance(extra, Mapping)
         return RunOrder(
-            run_id=self.unique(run_id),
+            run_id=run_id,
             job_id="job-1",
             attempt=1,
             argv=argv,
@@ -42,10 +42,6 @@ class Node:
             cwd=str(self.root),
             **{"grace_s": 5.0, **fields},  # type: ignore[arg-type]
         )
-
-    def unique(self, run_id: str) -> str:
-        """Markers are looked for on the whole machine, where other tests run as well."""
-        return f"{run_id}-{os.getpid()}-{self.root.name}"
 
     def spawn(self, order: RunOrder, *, lease_s: float = 60.0, **kw: object) -> GuardianHandle:
         handle = GuardianHandle.spawn(
@@ -94,5 +90,5 @@ def node(tmp_path: Path) -> Iterator[Node]:
         if guardian is not None:
             guardian.send(signal.SIGKILL)
         wait_for(lambda h=handle: not h.is_alive())  # type: ignore[misc]
-        for stat in marked_with(handle.order.run_id):
+        for stat in marked_with(handle.run_dir):
             os.kill(stat.pid, signal.SIGKILL)

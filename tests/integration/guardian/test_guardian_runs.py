@@ -90,7 +90,11 @@ def test_the_job_sees_its_environment_and_secrets_and_nothing_of_the_agent(node:
     wait_ended(handle)
     seen = json.loads((handle.run_dir / "stdout.log").read_text())
     seen.pop("LC_CTYPE", None)  # Python's own coercion of the C locale
-    assert seen == {**order.env, "TOKEN": "s3cr3t-value"}
+    assert seen == {
+        **order.env,
+        "TOKEN": "s3cr3t-value",
+        "HYBRID_GUARDED_IN": str(handle.run_dir),
+    }
 
 
 def test_a_secret_is_written_to_no_file(node: Node) -> None:

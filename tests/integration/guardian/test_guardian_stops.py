@@ -160,7 +160,7 @@ def test_a_daemon_that_left_the_group_is_ended_with_the_run(node: Node) -> None:
     handle = node.spawn(node.python("r", DAEMONISES + "daemon(); print('bye')"))
     ended = wait_ended(handle)
     assert (ended.exit_code, ended.leftovers_killed) == (0, 1)
-    assert marked_with(handle.order.run_id) == []
+    assert marked_with(handle.run_dir) == []
 
 
 def test_a_daemon_that_wiped_its_environment_is_ended_too(node: Node) -> None:
@@ -201,7 +201,7 @@ def test_a_job_that_keeps_forking_is_ended(node: Node) -> None:
     handle = node.spawn(node.python("r", code))
     ended = wait_ended(handle)
     assert ended.exit_code == 0
-    assert marked_with(handle.order.run_id) == []
+    assert marked_with(handle.run_dir) == []
 
 
 def test_a_killed_guardian_takes_its_first_process_along(node: Node) -> None:
@@ -226,11 +226,11 @@ def test_recovery_ends_what_a_killed_guardian_left_and_says_node_lost(node: Node
     )
     wait_output(handle, "ready")
     _kill_guardian(handle)
-    assert len(marked_with(handle.order.run_id)) >= 1
+    assert len(marked_with(handle.run_dir)) >= 1
     ended = recover(handle.run_dir)
     assert (ended.cause, ended.exit_code, ended.outcome) == ("node_lost", None, Outcome.UNKNOWN)
     assert ended.leftovers_killed >= 1
-    assert marked_with(handle.order.run_id) == []
+    assert marked_with(handle.run_dir) == []
     assert recover(handle.run_dir) == ended
     assert handle.status().phase is RunPhase.ENDED
 
@@ -261,19 +261,19 @@ def test_a_recovery_that_died_half_way_is_taken_up_again(node: Node) -> None:
     run_dir.mkdir()
     (run_dir / "spec.json").write_text(json.dumps(order.to_record()))
     (run_dir / "claimed").write_text(
-        '{"pid": 4000000, "boot_id": "%s", "start_ticks": 5, "recovery": true}' % boot_id()
+        json.dumps({"pid": 4_000_000, "boot_id": boot_id(), "start_ticks": 5, "recovery": True})
     )
     assert GuardianHandle.adopt(run_dir).status().phase is RunPhase.LOST
     assert recover(run_dir).cause == "node_lost"
 
 
-def test_a_cancel_under_way_outlives_the_loss_of_the_guardian(node: Node) -> None:
+def test_the_loss_of_the_guardian_is_harder_than_the_stop_under_way(node: Node) -> None:
     handle = node.spawn(node.python("r", IGNORES, grace_s=60))
     wait_output(handle, "ready")
     handle.request_stop("cancel")
     wait_phase(handle, RunPhase.STOPPING)
     _kill_guardian(handle)
-    assert recover(handle.run_dir).cause == "cancel"
+    assert recover(handle.run_dir).cause == "node_lost"
 
 
 def test_a_run_of_an_earlier_boot_is_recovered_without_a_search(node: Node, tmp_path: Path) -> None:

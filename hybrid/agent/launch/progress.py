@@ -1,0 +1,51 @@
+"""Reads the progress file, which the job writes and nobody can trust."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from pathlib import Path
+
+from hybrid.domain.job import Progress
+
+_MAX_BYTES = 4096
+_MAX_STEP = 1 << 53
+
+
+def read_progress(path: Path) -> Progress | None:
+    """What the job last said of itself; None for nothing, garbage, or something that is no file.
+
+    Reads at most 4 KiB and never blocks, whatever the job put there.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        data = os.read(fd, _MAX_BYTES + 1)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if len(data) > _MAX_BYTES:
+        return None
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return _progress_of(record)
+
+
+def _progress_of(record: object) -> Progress | None:
+    if not isinstance(record, dict):
+        return None
+    step, total, at = record.get("step"), record.get("total", 0), record.get("at")
+    if type(step) is not int or type(total) is not int or type(at) not in (int, float):
+        return None
+    if not (0 <= step <= _MAX_STEP and 0 <= total <= _MAX_STEP and math.isfinite(at) and at >= 0):
+        return None
+    return Progress(step=step, total=total, at=float(at))
