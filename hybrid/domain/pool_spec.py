@@ -11,7 +11,7 @@ from hybrid.domain.job_spec import Market, Name, Written
 from hybrid.domain.quantities import Gib, Seconds
 
 MachineType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,64}$")]
-Tag = Annotated[str, StringConstraints(pattern=r"^[\w .:/=+@-]{0,255}$")]
+Tag = Annotated[str, StringConstraints(pattern=r"^[\w .:/=+@-]*$", max_length=255)]
 
 
 class LocalPool(Written):
