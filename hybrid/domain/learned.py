@@ -21,6 +21,18 @@ class Estimate:
         return Estimate(self.mean + (value - self.mean) / n, n)
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """GPU-seconds a team has used, decayed to ``at``."""
+
+    gpu_s: float
+    at: float
+
+    def decayed(self, now: float, half_life_s: float) -> float:
+        """What is left of it at ``now``: half after each half-life."""
+        return self.gpu_s * 0.5 ** (max(0.0, now - self.at) / half_life_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Learned:
     """Measured quantities, by what they were measured on.
@@ -29,6 +41,7 @@ class Learned:
     family: work of a whole job in seconds on the reference GPU. ``speed`` per (family, GPU model):
     relative to the reference GPU. ``checkpoint_s`` and ``restart_s`` per family.
     ``lifetime_h`` and ``interruptions`` per offer: machine-hours seen and how often one was taken.
+    ``usage`` per team: of runs that have ended.
     """
 
     boot_s: Mapping[PoolName, Estimate] = field(default_factory=dict)
@@ -38,3 +51,4 @@ class Learned:
     restart_s: Mapping[str, Estimate] = field(default_factory=dict)
     lifetime_h: Mapping[str, float] = field(default_factory=dict)
     interruptions: Mapping[str, int] = field(default_factory=dict)
+    usage: Mapping[str, Usage] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from typing import TypeVar
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job
-from hybrid.domain.learned import Estimate, Learned
+from hybrid.domain.learned import Estimate, Learned, Usage
 from hybrid.domain.run import Run
 
 K = TypeVar("K", bound=Hashable)
@@ -50,6 +50,12 @@ class Lessons:
         self.learned = replace(
             self.learned, checkpoint_s=_with_sample(self.learned.checkpoint_s, key, seconds)
         )
+
+    def used(self, team: str, gpu_s: float, now: float, half_life_s: float) -> None:
+        """A run of the team held so many GPU-seconds."""
+        before = self.learned.usage.get(team, Usage(0.0, now))
+        usage = Usage(before.decayed(now, half_life_s) + gpu_s, now)
+        self.learned = replace(self.learned, usage={**self.learned.usage, team: usage})
 
     def ended(self, claim: Claim, hours: float, *, interrupted: bool) -> None:
         """A machine of an offer lived so long, and was taken or not."""

@@ -16,7 +16,7 @@ from hybrid.domain.ids import ClaimId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.node import NodeState
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ledger.charges import machine_charge_micros
+from hybrid.ledger.charges import charge_micros
 from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
 from hybrid.ports.observation import Known, MachineFacts, Observation
 from hybrid.ports.store import Post, Put
@@ -221,7 +221,7 @@ def settled(
     began = claim.launched_at
     cost = 0
     if claim.machine_id is not None and began is not None:
-        cost = machine_charge_micros(claim.offer.price_micros_per_hour, ended_at - began)
+        cost = _cost_micros(drafts, claim, began, ended_at)
         draft.add(Post(entry(claim, EntryKind.CHARGE, cost, now, "machine time")))
     if claim.held_micros:
         draft.add(
@@ -236,6 +236,20 @@ def settled(
         ended_at=ended_at,
         charged_micros=claim.charged_micros + cost,
         held_micros=0,
+    )
+
+
+def _cost_micros(drafts: Drafts, claim: Claim, began: float, ended_at: float) -> int:
+    price = claim.offer.price_micros_per_hour
+    pool = drafts.world.pools.get(claim.pool)
+    if pool is None or not isinstance(pool.spec, BurstPool):
+        return charge_micros(price, launched_at=began, ended_at=ended_at)
+    return charge_micros(
+        price,
+        launched_at=began,
+        ended_at=ended_at,
+        disk_gib=pool.spec.disk,
+        disk_usd_per_gib_hour=pool.spec.disk_usd_per_gib_hour,
     )
 
 

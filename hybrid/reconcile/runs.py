@@ -211,8 +211,14 @@ def _run_over(
     if outcome.state is JobState.SUCCEEDED and run.started_at is not None:
         lessons.finished(job, run, ended_at - run.started_at)
     held_s = max(0.0, ended_at - run.assigned_at)
+    lessons.used(job.team, held_gpus(run) * held_s, now, rules.usage_half_life_s)
     job = replace(job, cost_micros=job.cost_micros + cost_micros(run.price_micros_per_hour, held_s))
     return run, _job_after(job, run, outcome, now)
+
+
+def held_gpus(run: Run) -> float:
+    """GPUs a run holds, shares counted as their fractions."""
+    return sum(len(slot.gpu_ids) * slot.share for slot in run.slots)
 
 
 def outcome_of(run: Run, job: Job, ranks: Ranks, lost: set[int], rules: SyncRules) -> Outcome:

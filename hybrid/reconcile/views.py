@@ -13,6 +13,7 @@ from hybrid.domain.offer import Offer
 from hybrid.domain.snapshot import Snapshot, UnknownSource
 from hybrid.ports.observation import Known, Observation, Unknown
 from hybrid.ports.store import World
+from hybrid.reconcile.runs import held_gpus
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -58,7 +59,7 @@ def snapshot_of(
     now: float,
     epoch: int,
     evaluation_budget: int,
-    usage_gpu_s: Mapping[str, float],
+    usage_half_life_s: float,
 ) -> Snapshot:
     """The frozen world the planner sees."""
     return Snapshot(
@@ -77,10 +78,23 @@ def snapshot_of(
         learned=world.learned,
         progress=_progress(observation),
         decisions=world.decisions,
-        usage_gpu_s=usage_gpu_s,
+        usage_gpu_s=_usage(world, now, usage_half_life_s),
         unknown=_unknown(observation),
         evaluation_budget=evaluation_budget,
     )
+
+
+def _usage(world: World, now: float, half_life_s: float) -> dict[str, float]:
+    """GPU-seconds per team: those of ended runs, decayed, and those of live ones so far."""
+    usage = {
+        team: used.decayed(now, half_life_s) for team, used in sorted(world.learned.usage.items())
+    }
+    for run in world.runs.values():
+        job = world.jobs.get(run.job_id)
+        if job is not None:
+            held = held_gpus(run) * max(0.0, now - run.assigned_at)
+            usage[job.team] = usage.get(job.team, 0.0) + held
+    return usage
 
 
 def _offers(observation: Observation) -> tuple[Offer, ...]:

@@ -1,0 +1,87 @@
+"""Gives each port call a thread and a deadline.
+
+A call that does not answer in time is *unknown*, not failed. Its thread cannot be stopped, so its
+name stays taken until it ends: the same call is never under way twice.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """What a call returned."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a call raised."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class NoAnswer:
+    """The call did not end within its deadline, or one of its name is still under way."""
+
+    waited_s: float
+
+
+class Calls:
+    """Runs named calls side by side, each under a deadline."""
+
+    def __init__(self, workers: int, name: str) -> None:
+        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix=name)
+        self._lock = threading.Lock()
+        self._under_way: dict[str, float] = {}
+
+    def run(
+        self, calls: Mapping[str, Callable[[], T]], *, deadline_s: float
+    ) -> dict[str, Answer[T] | Failure | NoAnswer]:
+        """The outcome of every call by name, once all have ended or the deadline has passed."""
+        begun = time.monotonic()
+        futures: dict[str, Future[T]] = {}
+        outcomes: dict[str, Answer[T] | Failure | NoAnswer] = {}
+        for name, call in calls.items():
+            with self._lock:
+                since = self._under_way.get(name)
+                if since is not None:
+                    outcomes[name] = NoAnswer(begun - since)
+                    continue
+                self._under_way[name] = begun
+            futures[name] = self._pool.submit(self._call, name, call)
+        wait(futures.values(), timeout=deadline_s)
+        waited_s = time.monotonic() - begun
+        for name, future in futures.items():
+            outcomes[name] = _outcome(future) if future.done() else NoAnswer(waited_s)
+        return outcomes
+
+    def close(self) -> None:
+        """Start nothing more; what is under way ends by itself."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _call(self, name: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        finally:
+            with self._lock:
+                self._under_way.pop(name, None)
+
+
+def _outcome(future: Future[T]) -> Answer[T] | Failure:
+    error = future.exception()
+    if error is None:
+        return Answer(future.result())
+    if isinstance(error, Exception):
+        return Failure(error)
+    raise error
