@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from hybrid.domain.budget import Budget
 from hybrid.domain.job_spec import Name, Written
+from policies.consistency import conflicts
 from policies.presets import CLASSES, PRESETS, merged
 from policies.sections import (
     Aging,
@@ -33,6 +35,9 @@ from policies.sections import (
 
 DEFAULT_TEAM = "default"
 """The entry of ``teams`` that stands for every team that is not named."""
+
+CONFLICT = "policy_conflict"
+"""The type of the validation error whose context holds the document's ``conflicts``."""
 
 
 class PolicyDocument(Written):
@@ -79,6 +84,15 @@ class PolicyDocument(Written):
         )
         preset = PRESETS.get(named, {}) if isinstance(named, str) else {}
         return merged({"priority_classes": CLASSES, **preset}, written)
+
+    @model_validator(mode="after")
+    def _sections_agree(self) -> Self:
+        found = tuple(conflicts(self))
+        if found:
+            raise PydanticCustomError(
+                CONFLICT, "{text}", {"text": found[0].message, "conflicts": found}
+            )
+        return self
 
     def team(self, name: str) -> Team:
         """The rules of a team; of ``default`` where it is not named, or the plain defaults."""

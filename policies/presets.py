@@ -45,6 +45,24 @@ PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     }
 )
 
+ABOUT: Mapping[str, str] = MappingProxyType(
+    {
+        Strategy.FIFO: "First come, first served, on the premises only.",
+        Strategy.PRIORITY: "By class and age; a higher class may preempt. On the premises only.",
+        Strategy.FAIR_SHARE: "The team with the smallest share is next. On the premises only.",
+        Strategy.SHORTEST_PREDICTED: (
+            "Within a class the job expected to end soonest is next. On the premises only."
+        ),
+        Strategy.BEST_FIT: (
+            "Within a class the widest job is next, in the tightest place. On the premises only."
+        ),
+        Strategy.BREAK_EVEN: (
+            "By class, age and fair share; wait, burst, preempt or return by what costs least."
+        ),
+    }
+)
+"""Each strategy in one sentence."""
+
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """``over`` laid upon ``base``: mappings are merged key by key, anything else replaces."""

@@ -132,6 +132,12 @@ class QuietHours(Written):
         zone(value)
         return value
 
+    @model_validator(mode="after")
+    def _some_hours_remain(self) -> Self:
+        if self.start == self.until:
+            raise ValueError("start and until are the same; for always set burst.enabled to false")
+        return self
+
 
 class BurstCeilings(Written):
     """Limits on all burst pools together."""

@@ -1,0 +1,206 @@
+"""From the text of a policy document to the document, or to everything that is wrong with it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Union, get_args, get_origin
+from zoneinfo import available_timezones
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from policies.consistency import nearest
+from policies.document import CONFLICT, PolicyDocument
+from policies.yaml_source import BadYaml, Path, Source, read
+
+MAX_PROBLEMS = 50
+"""Problems told at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: where (counted from 1), the field's path, and what to do."""
+
+    line: int
+    column: int
+    path: str
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"line {self.line}, column {self.column}"
+        what = f"{self.path}: {self.message}" if self.path else self.message
+        return f"{where}: {what}" + (f" ({self.hint})" if self.hint else "")
+
+
+class PolicyError(Exception):
+    """The text is not a policy document. ``problems`` has at least one entry, by line."""
+
+    def __init__(self, problems: tuple[Problem, ...]):
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+def parse_policy(text: str) -> PolicyDocument:
+    """The document written in ``text`` (YAML, or JSON as a part of it); raises PolicyError.
+
+    Bounded: at most 1 MiB, 32 levels and 100,000 values, aliases counted as often as they are
+    used. A field that is not known is refused, as is a key given twice.
+    """
+    try:
+        source = read(text)
+    except BadYaml as error:
+        problem = Problem(
+            error.mark.line, error.mark.column, dotted(error.path), error.message, error.hint
+        )
+        raise PolicyError((problem,)) from error
+    data = {} if source.data is None else source.data
+    if not isinstance(data, dict):
+        mark = source.mark((), key=False)
+        what = "a policy is a mapping of sections"
+        raise PolicyError(
+            (Problem(mark.line, mark.column, "", what, f"known: {_names(PolicyDocument)}"),)
+        )
+    try:
+        return PolicyDocument.model_validate(data)
+    except ValidationError as error:
+        found = {p for detail in error.errors() for p in _problems(detail, source)}
+        in_order = sorted(found, key=lambda p: (p.line, p.column, p.path, p.message))
+        raise PolicyError(tuple(in_order[:MAX_PROBLEMS])) from error
+
+
+def dotted(path: Path) -> str:
+    """A path as people write it: ``burst.quiet_hours[0].start``."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def _problems(detail: ErrorDetails, source: Source) -> Iterator[Problem]:
+    path = tuple(part for part in detail["loc"] if part != "[key]")
+    kind = detail["type"]
+    if kind == CONFLICT:
+        for conflict in detail["ctx"]["conflicts"]:
+            yield _problem(source, conflict.path, conflict.message, conflict.hint)
+        return
+    given = detail["input"]
+    if kind == "extra_forbidden":
+        yield _problem(source, path, "there is no such field", _field_hint(path), key=True)
+    elif kind == "missing":
+        yield _problem(source, path, "must be given", _missing_hint(path), key=True)
+    elif path != detail["loc"]:
+        yield _problem(source, path, f"{path[-1]!r} is not a name", _NAME_HINT, key=True)
+    elif kind == "string_pattern_mismatch":
+        clock = path[-1] in ("start", "until")
+        what = "time of day" if clock else "name"
+        hint = "write HH:MM, such as 06:30" if clock else _NAME_HINT
+        yield _problem(source, path, f"{given!r} is not a {what}", hint)
+    else:
+        message, hint = _SAID.get(kind, (detail["msg"].removeprefix("Value error, "), ""))
+        yield _problem(source, path, message, hint or _choice_hint(path, given))
+
+
+def _problem(source: Source, path: Path, message: str, hint: str, *, key: bool = False) -> Problem:
+    mark = source.mark(path, key=key)
+    return Problem(mark.line, mark.column, dotted(path), message, hint)
+
+
+_NAME_HINT = (
+    "lower case letters, digits, '.', '_' and '-', beginning and ending with a letter or digit"
+)
+_MAPPING = ("must be a mapping", "write one 'name: value' per line")
+_NUMBER = ("must be a number", "write it without quotes or units")
+_WHOLE = ("must be a whole number", "write it without quotes or units")
+_AMOUNT = ("must be an amount in USD", "write a number such as 12.50")
+_TRUTH = ("must be true or false", "write true or false")
+_SAID = {
+    "bool_parsing": _TRUTH,
+    "bool_type": _TRUTH,
+    "tuple_type": ("must be a list", "write [a, b], or one '- a' per line"),
+    "dict_type": _MAPPING,
+    "model_type": _MAPPING,
+    "string_type": ("must be text", 'put it in quotes: "..."'),
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "finite_number": ("must be a finite number", "write a number"),
+    "int_parsing": _WHOLE,
+    "int_type": _WHOLE,
+    "int_from_float": _WHOLE,
+    "decimal_parsing": _AMOUNT,
+    "decimal_type": _AMOUNT,
+}
+"""Message and hint where pydantic speaks of Python types."""
+
+
+def _choice_hint(path: Path, given: Any) -> str:
+    annotation = _annotation_at(path)
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return nearest(str(given), [str(member) for member in annotation])
+    if path[-1:] == ("timezone",) and isinstance(given, str):
+        return nearest(given, available_timezones()).partition("known:")[0]
+    return ""
+
+
+def _missing_hint(path: Path) -> str:
+    model = _annotation_at(path[:-1])
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        about = model.model_fields[str(path[-1])].description
+        if about:
+            return f"add {path[-1]}: {about[0].lower()}{about[1:].rstrip('.')}"
+    return f"add {path[-1]}"
+
+
+def _field_hint(path: Path) -> str:
+    """The nearest field there; at the top, the section that has a field of just this name."""
+    model, name = _annotation_at(path[:-1]), str(path[-1])
+    known = list(model.model_fields) if _is_model(model) else []
+    homes = [
+        section
+        for section, info in PolicyDocument.model_fields.items()
+        if _is_model(info.annotation) and name in info.annotation.model_fields  # type: ignore[union-attr]
+    ]
+    if homes and len(path) == 1:
+        return f"it belongs under {' or '.join(homes)}"
+    return nearest(name, known)
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _names(model: type[BaseModel]) -> str:
+    return ", ".join(model.model_fields)
+
+
+def _annotation_at(path: Path) -> Any:
+    """The type that the document gives to ``path``, or None where it has no such place."""
+    annotation: Any = PolicyDocument
+    for part in path:
+        annotation = _step(_bare(annotation), part)
+    return _bare(annotation)
+
+
+def _step(annotation: Any, part: str | int) -> Any:
+    if _is_model(annotation):
+        info = annotation.model_fields.get(part)
+        return None if info is None else info.annotation
+    if get_origin(annotation) is dict:
+        return get_args(annotation)[1]
+    if get_origin(annotation) is tuple:
+        return get_args(annotation)[0]
+    return None
+
+
+def _bare(annotation: Any) -> Any:
+    """Without ``Annotated`` and ``| None``."""
+    while True:
+        if get_origin(annotation) is Annotated:
+            annotation = get_args(annotation)[0]
+        elif get_origin(annotation) in (Union, types.UnionType):
+            annotation = next(a for a in get_args(annotation) if a is not type(None))
+        else:
+            return annotation
