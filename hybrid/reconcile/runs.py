@@ -136,8 +136,8 @@ def _stop_peers(run: Run, job: Job, ranks: Ranks, lost: set[int], now: float) ->
     """
     ended_at = [r.ended_at for r in ranks.values() if r.ended_at is not None]
     failed = any(r.exit_code not in (0, EXIT_CHECKPOINTED) for r in ranks.values() if r.ended_at)
-    patience = 0.0 if failed or lost else job.spec.stop.grace
-    if not lost and ended_at and now < max(ended_at) + patience:
+    patient = not failed and not lost
+    if patient and ended_at and now < max(ended_at) + job.spec.stop.grace:
         return run, job
     cause = StopCause.NODE_LOST if lost else StopCause.PEER_FAILED
     words = "a rank's node was lost" if lost else "another rank has ended"

@@ -1,0 +1,64 @@
+# What a fresh machine needs is Python 3.11+ and make. `make demo` and `make test` set up .venv by
+# themselves and reuse it while the lock files are unchanged.
+
+PYTHON ?= python3
+BIN := .venv/bin
+RUN_STAMP := .venv/.run-$(shell cksum requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
+DEV_STAMP := .venv/.dev-$(shell cksum requirements-dev.lock pyproject.toml | cksum | cut -d' ' -f1)
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+MINUTES ?= 20
+
+.PHONY: demo test check lint types imports bench dev lock clean coverage
+
+demo: $(RUN_STAMP)
+	$(BIN)/hybrid demo
+
+test: $(DEV_STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+check: lint types imports coverage
+
+lint: $(DEV_STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(DEV_STAMP)
+	$(BIN)/mypy
+
+imports: $(DEV_STAMP)
+	$(BIN)/lint-imports
+
+# the same tests as `make test`, with the branch coverage that the decision-making packages must keep
+coverage: $(DEV_STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
+	$(BIN)/coverage report --fail-under=95 --skip-covered \
+	  --include='hybrid/domain/*,hybrid/planning/*,hybrid/reconcile/*,hybrid/ledger/*,hybrid/topology/*,hybrid/estimation/*,policies/*'
+
+bench: $(DEV_STAMP)
+	$(BIN)/python -m benchmarks
+
+dev: $(DEV_STAMP)
+	$(BIN)/pre-commit install
+
+# resolves the ranges of pyproject.toml anew; the lock files name versions and hashes, no registry
+lock: $(DEV_STAMP)
+	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --allow-unsafe --extra aws,nvidia,sandbox -o requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --allow-unsafe --extra aws,nvidia,postgres,sandbox,dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'
+	$(PYTHON) -m venv .venv
+
+$(RUN_STAMP): .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@
+
+$(DEV_STAMP): .venv/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+	@touch $@ $(RUN_STAMP)
+
+clean:
+	rm -rf .venv build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,258 @@
+"""Clouds' listings and nodes' reports → claims, nodes, money."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hybrid.domain.breaker import Breaker
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.ids import ClaimId, MachineId, NodeId, PoolName
+from hybrid.domain.job import Job, JobState
+from hybrid.domain.ledger_entry import EntryKind
+from hybrid.domain.node import Node, NodeState
+from hybrid.domain.run import Run
+from hybrid.ports.capacity import MachineState, Notice, NoticeKind
+from hybrid.ports.observation import MachineFacts, Observation, Unknown
+from hybrid.reconcile.machines import orphans
+from hybrid.reconcile.rules import SyncRules
+from hybrid.reconcile.sync import sync
+from tests.doubles.build import (
+    NOW,
+    a_burst_pool,
+    a_claim,
+    a_job,
+    a_local_pool,
+    a_machine,
+    a_node,
+    a_node_report,
+    a_run,
+    a_world,
+    an_observation,
+)
+from tests.doubles.changes import posts, puts
+
+RULES = SyncRules()
+IDLE = {"idle_since": NOW - 10}
+
+
+def claim_after(claim: Claim, observation: Observation, *more: Node | Run | Job) -> Claim:
+    bundles = sync(a_world(claim, a_burst_pool(), *more), observation, RULES)
+    return puts(bundles, Claim).get(str(claim.id), claim)
+
+
+def burst_node(**fields: object) -> Node:
+    return a_node("n1", pool=PoolName("cloud"), claim_id=ClaimId("c1"), **fields)
+
+
+def test_a_machine_whose_launch_answer_was_lost_is_adopted_by_its_claim() -> None:
+    requested = a_claim(state=ClaimState.REQUESTED)
+    claim = claim_after(requested, an_observation(machines=(a_machine(),)))
+    assert (claim.state, claim.machine_id) == (ClaimState.BOOTING, "i-1")
+    assert claim.launched_at == NOW - 60
+    assert claim.boot_deadline_at == NOW - 60 + 900
+
+
+def test_a_claim_is_ready_when_its_machine_has_joined() -> None:
+    report = a_node_report(claim_id=ClaimId("c1"), pool=PoolName("cloud"))
+    bundles = sync(
+        a_world(a_claim(state=ClaimState.BOOTING), a_burst_pool()),
+        an_observation(nodes=(report,)),
+        RULES,
+    )
+    claim = puts(bundles, Claim)["c1"]
+    assert (claim.state, claim.node_id, claim.idle_since) == (ClaimState.READY, "n1", NOW)
+    assert puts(bundles, Node)["n1"].state is NodeState.READY
+    assert len([b for b in bundles if b.id == "claim:c1"]) == 1
+
+
+def test_a_machine_that_joins_before_its_launch_is_answered_waits_for_its_name() -> None:
+    report = a_node_report(claim_id=ClaimId("c1"), pool=PoolName("cloud"))
+    claim = claim_after(
+        a_claim(state=ClaimState.REQUESTED), an_observation(nodes=(report,))
+    )
+    assert (claim.state, claim.node_id) == (ClaimState.REQUESTED, "n1")
+
+
+def test_a_machine_of_a_claim_that_is_over_does_not_become_a_node() -> None:
+    report = a_node_report(claim_id=ClaimId("c1"))
+    world = a_world(a_claim(state=ClaimState.TERMINATING))
+    assert puts(sync(world, an_observation(nodes=(report,)), RULES), Node) == {}
+    assert puts(sync(a_world(), an_observation(nodes=(report,)), RULES), Node) == {}
+
+
+def test_one_listing_without_the_machine_is_not_enough() -> None:
+    claim = a_claim(**IDLE)
+    first = claim_after(claim, an_observation(machines=(), at=NOW + 100))
+    assert (first.state, first.absent_since) == (ClaimState.READY, NOW + 100)
+    soon = claim_after(first, an_observation(machines=(), at=NOW + 130))
+    assert soon.state is ClaimState.READY
+    later = claim_after(first, an_observation(machines=(), at=NOW + 161))
+    assert (later.state, later.ended_at) == (ClaimState.GONE, NOW + 100)
+
+
+def test_a_machine_that_shows_again_was_never_absent() -> None:
+    claim = a_claim(absent_since=NOW, **IDLE)
+    seen = claim_after(claim, an_observation(machines=(a_machine(),)))
+    assert seen.absent_since is None
+
+
+def test_a_young_machine_that_is_not_listed_yet_is_not_missed() -> None:
+    claim = a_claim(launched_at=NOW - 5, **IDLE)
+    assert claim_after(claim, an_observation(machines=())) == claim
+
+
+def test_a_listing_that_failed_concludes_nothing() -> None:
+    observation = Observation(
+        at=NOW + 1e5, heard_since=0, machines={"aws": Unknown("throttled", NOW)}
+    )
+    assert sync(a_world(a_claim(**IDLE)), observation, RULES) == ()
+
+
+def test_an_ended_machine_takes_its_node_and_run_along_and_is_settled() -> None:
+    ended = a_machine(state=MachineState.ENDED, ended_at=NOW + 30, end_reason="taken")
+    run = a_run(claim_ids=(ClaimId("c1"),), pool=PoolName("cloud"))
+    world = a_world(
+        a_claim(node_id=NodeId("n1")),
+        a_burst_pool(),
+        burst_node(),
+        run,
+        a_job(state=JobState.RUNNING),
+    )
+    bundles = sync(world, an_observation(machines=(ended,), nodes=(), at=NOW + 40), RULES)
+    claim = puts(bundles, Claim)["c1"]
+    assert claim.state is ClaimState.GONE
+    assert [step.state for step in claim.history[-2:]] == ["lost", "gone"]
+    assert puts(bundles, Node)["n1"].state is NodeState.GONE
+    assert puts(bundles, Run)["j1.1"].live is False
+    assert puts(bundles, Job)["j1"].state is JobState.PENDING
+    money = {entry.kind: entry.amount_micros for entry in posts(bundles)}
+    assert money == {EntryKind.CHARGE: 25_000, EntryKind.RELEASE: 900_000}
+
+
+def test_an_ending_machine_is_lost_but_not_settled_before_it_has_ended() -> None:
+    claim = claim_after(
+        a_claim(**IDLE), an_observation(machines=(a_machine(state=MachineState.ENDING),))
+    )
+    assert (claim.state, claim.held_micros) == (ClaimState.LOST, 900_000)
+
+
+def test_a_terminating_claim_without_a_machine_waits_out_the_call_and_two_listings() -> None:
+    claim = a_claim(
+        state=ClaimState.TERMINATING, machine_id=None, launched_at=None, last_attempt_at=NOW
+    )
+    early = claim_after(claim, an_observation(machines=(), at=NOW + 119))
+    assert early.absent_since is None
+    first = claim_after(claim, an_observation(machines=(), at=NOW + 121))
+    assert (first.state, first.absent_since) == (ClaimState.TERMINATING, NOW + 121)
+    gone = claim_after(first, an_observation(machines=(), at=NOW + 182))
+    assert gone.state is ClaimState.GONE
+
+
+def test_a_terminating_claim_whose_machine_shows_late_learns_its_name() -> None:
+    claim = a_claim(state=ClaimState.TERMINATING, machine_id=None, launched_at=None)
+    found = claim_after(claim, an_observation(machines=(a_machine(),)))
+    assert (found.state, found.machine_id) == (ClaimState.TERMINATING, "i-1")
+
+
+def test_a_claim_never_charged_for_a_machine_that_never_was() -> None:
+    claim = a_claim(
+        state=ClaimState.TERMINATING,
+        machine_id=None,
+        launched_at=None,
+        last_attempt_at=NOW - 1000,
+        absent_since=NOW - 100,
+        history=(),
+        requested_at=NOW - 1000,
+    )
+    bundles = sync(a_world(claim), an_observation(machines=()), RULES)
+    assert [entry.kind for entry in posts(bundles)] == [EntryKind.RELEASE]
+
+
+def test_a_requested_claim_is_settled_by_repeating_its_request_and_not_by_absence() -> None:
+    claim = a_claim(state=ClaimState.REQUESTED)
+    assert claim_after(claim, an_observation(machines=(), at=NOW + 1e5)) == claim
+
+
+def test_a_machine_that_never_joins_is_ended_and_its_offer_rests() -> None:
+    claim = a_claim(state=ClaimState.BOOTING, boot_deadline_at=NOW - 1)
+    bundles = sync(a_world(claim), an_observation(machines=(a_machine(),)), RULES)
+    assert puts(bundles, Claim)["c1"].state is ClaimState.TERMINATING
+    assert list(puts(bundles, Breaker)) == [f"offer:{claim.offer.id}"]
+
+
+def test_an_interruption_notice_cordons_the_claim_and_a_rebalance_hint_does_not() -> None:
+    def notice(kind: NoticeKind) -> Observation:
+        told = Notice(machine_id=MachineId("i-1"), kind=kind, at=NOW + 120)
+        return an_observation(machines=(a_machine(),), notices=(told,))
+
+    claim = claim_after(a_claim(**IDLE), notice(NoticeKind.INTERRUPTION))
+    assert (claim.state, claim.notice_at) == (ClaimState.CORDONED, NOW + 120)
+    assert claim_after(claim, notice(NoticeKind.INTERRUPTION)) == claim
+    calm = a_claim(**IDLE)
+    assert claim_after(calm, notice(NoticeKind.REBALANCE)) == calm
+
+
+def test_a_notice_heard_by_the_machine_itself_counts_too() -> None:
+    report = a_node_report(claim_id=ClaimId("c1"), pool=PoolName("cloud"), notice_at=NOW + 5)
+    claim = claim_after(
+        a_claim(node_id=NodeId("n1"), **IDLE), an_observation(nodes=(report,)), burst_node()
+    )
+    assert (claim.state, claim.notice_at) == (ClaimState.CORDONED, NOW + 5)
+
+
+def test_a_silent_node_takes_no_new_runs_until_it_is_heard_again() -> None:
+    world = a_world(a_node(), a_local_pool())
+    silent = an_observation(nodes=(a_node_report(),), at=NOW + 30)
+    node = puts(sync(world, silent, RULES), Node)["n1"]
+    assert (node.state, node.cordon_cause) == (NodeState.CORDONED, "silent")
+    heard = an_observation(nodes=(a_node_report(heard_at=NOW + 40),), at=NOW + 41)
+    node = puts(sync(a_world(node), heard, RULES), Node)["n1"]
+    assert (node.state, node.cordon_cause) == (NodeState.READY, "")
+
+
+def test_a_lost_node_comes_back_by_a_heartbeat_and_not_by_our_restart() -> None:
+    lost = a_node(state=NodeState.LOST)
+    restarted = an_observation(nodes=(a_node_report(),), at=NOW + 9001, heard_since=NOW + 9000)
+    assert sync(a_world(lost), restarted, RULES) == ()
+    heard = an_observation(nodes=(a_node_report(heard_at=NOW + 9001),), at=NOW + 9001)
+    assert puts(sync(a_world(lost), heard, RULES), Node)["n1"].state is NodeState.READY
+
+
+def test_an_operators_cordon_outlasts_silence() -> None:
+    node = a_node(state=NodeState.CORDONED, cordon_cause="maintenance")
+    heard = an_observation(nodes=(a_node_report(heard_at=NOW),))
+    assert sync(a_world(node), heard, RULES) == ()
+
+
+def test_a_node_that_says_goodbye_is_gone_and_one_unknown_stays_unknown() -> None:
+    leaving = an_observation(nodes=(a_node_report(left=True),))
+    assert puts(sync(a_world(a_node()), leaving, RULES), Node)["n1"].state is NodeState.GONE
+    assert sync(a_world(), leaving, RULES) == ()
+
+
+def test_a_changed_inventory_is_written_down() -> None:
+    report = a_node_report(memory_gib=256)
+    node = puts(sync(a_world(a_node()), an_observation(nodes=(report,)), RULES), Node)["n1"]
+    assert node.memory_gib == 256
+
+
+def test_a_claim_is_idle_from_when_nothing_runs_on_it() -> None:
+    claim = a_claim(node_id=NodeId("n1"))
+    assert claim_after(claim, an_observation()).idle_since == NOW
+    run = a_run(claim_ids=(ClaimId("c1"),))
+    busy = replace(claim, idle_since=NOW - 5)
+    assert claim_after(busy, an_observation(), run).idle_since is None
+
+
+def test_only_old_machines_of_ours_without_a_live_claim_are_orphans() -> None:
+    def found(*machines: object) -> tuple[str, ...]:
+        facts = MachineFacts(machines)  # type: ignore[arg-type]
+        return tuple(m.id for m in orphans(facts, {ClaimId("c1"): a_claim()}, NOW, RULES))
+
+    old = NOW - 61
+    assert found(a_machine(launched_at=old)) == ()
+    assert found(a_machine("c9", launched_at=old)) == ("i-1",)
+    assert found(a_machine(None, launched_at=old)) == ("i-1",)
+    assert found(a_machine("c9", launched_at=NOW - 59)) == ()
+    assert found(a_machine("c9", launched_at=old, state=MachineState.ENDED)) == ()
+    assert found(a_machine("c1", "i-2", launched_at=old)) == ("i-2",)

@@ -1,0 +1,247 @@
+"""Ranks → runs and jobs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hybrid.domain.ids import NodeId
+from hybrid.domain.job import Checkpoint, Job, JobState, StopCause
+from hybrid.domain.node import Node, NodeState
+from hybrid.domain.run import Run, RunState
+from hybrid.ports.engine import RankPhase
+from hybrid.ports.observation import Observation, Unknown
+from hybrid.ports.store import Learn, World
+from hybrid.reconcile.rules import SyncRules
+from hybrid.reconcile.sync import sync
+from tests.doubles.build import (
+    NOW,
+    a_job,
+    a_node,
+    a_node_report,
+    a_rank,
+    a_run,
+    a_slot,
+    a_spec,
+    a_world,
+    an_ended_rank,
+    an_observation,
+)
+from tests.doubles.changes import notes, puts
+
+RULES = SyncRules()
+GANG = (a_slot("n1", "n1-g0"), a_slot("n2", "n2-g0"))
+
+
+def after(world: World, observation: Observation) -> tuple[Run, Job]:
+    bundles = sync(world, observation, RULES)
+    runs, jobs = puts(bundles, Run), puts(bundles, Job)
+    run = runs.get("j1.1", next(iter(world.runs.values())))
+    return run, jobs.get("j1", next(iter(world.jobs.values())))
+
+
+def one(
+    run: Run | None = None, job: Job | None = None, *more: Node
+) -> World:
+    return a_world(
+        run or a_run(), job or a_job(state=JobState.RUNNING, attempts=1), a_node(), *more
+    )
+
+
+def test_a_run_begins_when_its_rank_has_started() -> None:
+    world = one(a_run(state=RunState.ASSIGNED), a_job(state=JobState.PLACED))
+    run, job = after(world, an_observation(nodes=(a_node_report(),), ranks=(a_rank(),)))
+    assert (run.state, run.started_at) == (RunState.RUNNING, NOW)
+    assert job.state is JobState.RUNNING
+
+
+def test_a_gang_begins_only_when_all_ranks_have_started() -> None:
+    world = one(
+        a_run(state=RunState.STARTING, slots=GANG), a_job(state=JobState.PLACED), a_node("n2")
+    )
+    first = a_rank()
+    run, job = after(world, an_observation(ranks=(first,)))
+    assert (run.state, job.state) == (RunState.STARTING, JobState.PLACED)
+    second = a_rank(rank=1, node="n2", started_at=NOW + 1)
+    run, job = after(world, an_observation(ranks=(first, second)))
+    assert (run.state, run.started_at) == (RunState.RUNNING, NOW + 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "state"),
+    [
+        (0, None, JobState.SUCCEEDED),
+        (0, StopCause.PREEMPT, JobState.SUCCEEDED),
+        (0, StopCause.CANCEL, JobState.SUCCEEDED),
+        (85, None, JobState.PENDING),
+        (85, StopCause.RETURN, JobState.PENDING),
+        (-15, StopCause.INTERRUPTION, JobState.PENDING),
+        (-9, StopCause.LEASE, JobState.PENDING),
+        (-15, StopCause.CANCEL, JobState.CANCELLED),
+        (85, StopCause.CANCEL, JobState.CANCELLED),
+        (-15, StopCause.TIMEOUT, JobState.FAILED),
+        (1, None, JobState.FAILED),
+        (-11, None, JobState.FAILED),
+    ],
+)
+def test_the_end_of_a_run_decides_the_job(
+    code: int, cause: StopCause | None, state: JobState
+) -> None:
+    run, job = after(one(), an_observation(ranks=(an_ended_rank(code=code, cause=cause),)))
+    assert (run.state, job.state) == (RunState.ENDED, state)
+    assert run.ended_at == NOW or run.ended_at == NOW + 10
+
+
+def test_a_cancelled_job_that_checkpoints_is_cancelled_and_not_run_again() -> None:
+    job = a_job(state=JobState.RUNNING, cancel_requested=True)
+    _, job = after(one(job=job), an_observation(ranks=(an_ended_rank(code=85),)))
+    assert job.state is JobState.CANCELLED
+
+
+def test_a_failure_is_retried_elsewhere_after_a_backoff() -> None:
+    spec = a_spec(retries={"max": 2, "backoff": "10s"})
+    job = a_job(state=JobState.RUNNING, attempts=2, failures=1, spec=spec)
+    _, job = after(one(job=job), an_observation(ranks=(an_ended_rank(code=1),)))
+    assert (job.state, job.failures, job.not_before) == (JobState.PENDING, 2, NOW + 20)
+    assert job.avoid_nodes == (NodeId("n1"),)
+
+
+def test_a_failure_past_the_last_retry_is_told_with_the_last_lines() -> None:
+    spec = a_spec(retries={"max": 1})
+    job = a_job(state=JobState.RUNNING, failures=1, spec=spec)
+    ended = an_ended_rank(code=3, tail="ValueError: no data")
+    _, job = after(one(job=job), an_observation(ranks=(ended,)))
+    assert job.state is JobState.FAILED
+    assert job.reason == "exited with code 3; its last lines:\nValueError: no data"
+
+
+def test_a_run_that_could_not_begin_is_tried_elsewhere_even_without_retries() -> None:
+    world = one(a_run(state=RunState.STARTING), a_job(state=JobState.PLACED))
+    ended = an_ended_rank(code=None, started_at=None, problem="no such image")
+    run, job = after(world, an_observation(ranks=(ended,)))
+    assert (run.state, job.state, job.failures) == (RunState.ENDED, JobState.PENDING, 1)
+
+
+def test_a_run_that_can_begin_nowhere_fails_with_the_problem() -> None:
+    world = one(a_run(state=RunState.STARTING), a_job(state=JobState.PLACED, failures=2))
+    ended = an_ended_rank(code=None, started_at=None, problem="no such image")
+    _, job = after(world, an_observation(ranks=(ended,)))
+    assert (job.state, job.reason) == (JobState.FAILED, "no such image")
+
+
+def test_a_rank_that_fails_stops_its_gang() -> None:
+    world = one(a_run(slots=GANG), None, a_node("n2"))
+    ranks = (an_ended_rank(code=1), a_rank(rank=1, node="n2"))
+    run, job = after(world, an_observation(ranks=ranks))
+    assert (run.state, run.stop_cause) == (RunState.STOPPING, StopCause.PEER_FAILED)
+    assert job.state is JobState.STOPPING
+
+
+def test_ranks_that_finish_well_wait_for_each_other_for_a_grace() -> None:
+    spec = a_spec(stop={"grace": "30s"})
+    world = one(a_run(slots=GANG), a_job(state=JobState.RUNNING, spec=spec), a_node("n2"))
+    ranks = (an_ended_rank(code=0, ended_at=NOW), a_rank(rank=1, node="n2"))
+    run, _ = after(world, an_observation(ranks=ranks, at=NOW + 29))
+    assert run.state is RunState.RUNNING
+    run, _ = after(world, an_observation(ranks=ranks, at=NOW + 30))
+    assert run.state is RunState.STOPPING
+
+
+def test_silence_ends_nothing_before_the_run_lease_is_surely_over() -> None:
+    lease_over = (600 + RULES.kill_s) * 1.01
+    silent = a_node_report(heard_at=NOW)
+    world = one()
+    run, _ = after(world, an_observation(nodes=(silent,), at=NOW + lease_over - 1))
+    assert run.state is RunState.RUNNING
+    bundles = sync(world, an_observation(nodes=(silent,), at=NOW + lease_over + 1), RULES)
+    assert puts(bundles, Node)["n1"].state is NodeState.LOST
+    assert puts(bundles, Run)["j1.1"].state is RunState.ENDED
+    assert puts(bundles, Job)["j1"].state is JobState.PENDING
+
+
+def test_silence_while_the_server_was_down_does_not_count() -> None:
+    silent = a_node_report(heard_at=NOW)
+    observation = an_observation(nodes=(silent,), at=NOW + 5000, heard_since=NOW + 4990)
+    assert after(one(), observation)[0].state is RunState.RUNNING
+
+
+def test_an_unknown_engine_concludes_nothing() -> None:
+    observation = Observation(
+        at=NOW + 1e6, heard_since=0, engines={"agent": Unknown("refused", NOW)}
+    )
+    assert sync(one(), observation, RULES) == ()
+
+
+def test_the_word_of_a_rank_counts_although_its_node_has_gone() -> None:
+    world = a_world(a_run(), a_job(state=JobState.RUNNING))
+    _, job = after(world, an_observation(ranks=(an_ended_rank(code=0),)))
+    assert job.state is JobState.SUCCEEDED
+
+
+def test_a_lost_node_stops_the_rest_of_its_gang_first() -> None:
+    lost = a_node("n2", state=NodeState.LOST)
+    world = one(a_run(slots=GANG), None, lost)
+    run, _ = after(world, an_observation(ranks=(a_rank(),)))
+    assert (run.state, run.stop_cause) == (RunState.STOPPING, StopCause.NODE_LOST)
+
+
+def test_a_checkpoint_counts_only_when_every_rank_has_it() -> None:
+    world = one(a_run(slots=GANG), None, a_node("n2"))
+    saved = Checkpoint(seq=1, step=40, committed_at=NOW + 30, size_bytes=10, commit_s=2.0)
+    ranks = (a_rank(checkpoint=saved), a_rank(rank=1, node="n2"))
+    assert after(world, an_observation(ranks=ranks))[1].checkpoint is None
+    older = replace(saved, step=30)
+    ranks = (a_rank(checkpoint=saved), a_rank(rank=1, node="n2", checkpoint=older))
+    _, job = after(world, an_observation(ranks=ranks))
+    assert job.checkpoint is not None
+    assert (job.checkpoint.step, job.checkpoint.size_bytes) == (30, 20)
+    assert job.checkpoint.work_s == 30.0
+
+
+def test_work_saved_adds_up_over_checkpoints() -> None:
+    first = Checkpoint(seq=1, step=1, committed_at=NOW + 10, size_bytes=1, commit_s=1, work_s=10)
+    job = a_job(state=JobState.RUNNING, checkpoint=first)
+    second = replace(first, seq=2, step=2, committed_at=NOW + 30, work_s=0)
+    world = one(a_run(speed=0.5), job)
+    _, job = after(world, an_observation(ranks=(a_rank(checkpoint=second),)))
+    assert job.checkpoint is not None
+    assert job.checkpoint.work_s == 10 + 20 * 0.5
+
+
+def test_a_finished_job_of_a_family_teaches_its_work_and_speed() -> None:
+    job = a_job(state=JobState.RUNNING, attempts=1, spec=a_spec(family="resnet"))
+    observation = an_observation(ranks=(an_ended_rank(code=0),), at=NOW + 20)
+    learned = [
+        change.learned
+        for bundle in sync(one(a_run(speed=2.0), job), observation, RULES)
+        for change in bundle.changes
+        if isinstance(change, Learn)
+    ]
+    assert learned[0].work_s["resnet"].mean == 20.0
+    assert learned[0].usage["red"].gpu_s == 10.0
+
+
+def test_every_step_of_a_history_is_an_event_of_its_bundle() -> None:
+    world = one(a_run(state=RunState.ASSIGNED, history=()), a_job(state=JobState.PLACED))
+    bundles = sync(world, an_observation(ranks=(a_rank(),)), RULES)
+    told = [(event.kind, event.what, event.job_id) for event in notes(bundles)]
+    assert told == [("run", "starting", "j1"), ("run", "running", "j1"), ("job", "running", "j1")]
+
+
+def test_facts_seen_twice_change_nothing_the_second_time() -> None:
+    world = one(a_run(state=RunState.RUNNING))
+    assert sync(world, an_observation(nodes=(a_node_report(),), ranks=(a_rank(),)), RULES) == ()
+
+
+def test_a_rank_that_is_stopping_ends_nothing() -> None:
+    run = a_run(state=RunState.STOPPING, stop_cause=StopCause.CANCEL)
+    world = one(run, a_job(state=JobState.STOPPING))
+    ranks = (a_rank(phase=RankPhase.STOPPING, cause=StopCause.CANCEL),)
+    assert sync(world, an_observation(ranks=ranks), RULES) == ()
+
+
+def test_the_cost_of_a_cloud_run_is_added_to_its_job() -> None:
+    world = one(a_run(price_micros_per_hour=3_600_000))
+    _, job = after(world, an_observation(ranks=(an_ended_rank(code=0),), at=NOW + 20))
+    assert job.cost_micros == 10_000_000 // 1000
