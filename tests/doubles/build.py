@@ -88,8 +88,7 @@ def a_node(id_: str = "n1", gpus: int = 1, **fields: Any) -> Node:
 def some_gpus(node: str, count: int, model: str = "a100-sxm4-80gb") -> tuple[Gpu, ...]:
     """Devices ``NODE-g0`` and on."""
     return tuple(
-        Gpu(id=GpuId(f"{node}-g{i}"), index=i, model=model, memory_gib=79.0)
-        for i in range(count)
+        Gpu(id=GpuId(f"{node}-g{i}"), index=i, model=model, memory_gib=79.0) for i in range(count)
     )
 
 
@@ -145,9 +144,7 @@ def an_offer(pool: str = "cloud", market: Market = Market.SPOT, **fields: Any) -
         "price_source": "test",
     }
     name = PoolName(pool)
-    return Offer(
-        id=offer_id(name, zone, machine_type, market), pool=name, **{**defaults, **fields}
-    )
+    return Offer(id=offer_id(name, zone, machine_type, market), pool=name, **{**defaults, **fields})
 
 
 def a_claim(id_: str = "c1", state: ClaimState = ClaimState.READY, **fields: Any) -> Claim:
@@ -209,16 +206,12 @@ def a_node_report(id_: str = "n1", **fields: Any) -> NodeReport:
 def a_rank(run: str = "j1.1", rank: int = 0, node: str = "n1", **fields: Any) -> RankReport:
     """A rank that runs."""
     defaults: dict[str, Any] = {"phase": RankPhase.RUNNING, "started_at": NOW}
-    return RankReport(
-        run_id=RunId(run), rank=rank, node_id=NodeId(node), **{**defaults, **fields}
-    )
+    return RankReport(run_id=RunId(run), rank=rank, node_id=NodeId(node), **{**defaults, **fields})
 
 
 def an_ended_rank(run: str = "j1.1", code: int | None = 0, **fields: Any) -> RankReport:
     """A rank that has ended with an exit code."""
-    return a_rank(
-        run, phase=RankPhase.ENDED, exit_code=code, **{"ended_at": NOW + 10, **fields}
-    )
+    return a_rank(run, phase=RankPhase.ENDED, exit_code=code, **{"ended_at": NOW + 10, **fields})
 
 
 def a_world(*entities: Job | Run | Claim | Node | Pool, **fields: Any) -> World:

@@ -67,9 +67,7 @@ def test_a_claim_is_ready_when_its_machine_has_joined() -> None:
 
 def test_a_machine_that_joins_before_its_launch_is_answered_waits_for_its_name() -> None:
     report = a_node_report(claim_id=ClaimId("c1"), pool=PoolName("cloud"))
-    claim = claim_after(
-        a_claim(state=ClaimState.REQUESTED), an_observation(nodes=(report,))
-    )
+    claim = claim_after(a_claim(state=ClaimState.REQUESTED), an_observation(nodes=(report,)))
     assert (claim.state, claim.node_id) == (ClaimState.REQUESTED, "n1")
 
 

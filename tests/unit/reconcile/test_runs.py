@@ -41,9 +41,7 @@ def after(world: World, observation: Observation) -> tuple[Run, Job]:
     return run, jobs.get("j1", next(iter(world.jobs.values())))
 
 
-def one(
-    run: Run | None = None, job: Job | None = None, *more: Node
-) -> World:
+def one(run: Run | None = None, job: Job | None = None, *more: Node) -> World:
     return a_world(
         run or a_run(), job or a_job(state=JobState.RUNNING, attempts=1), a_node(), *more
     )
