@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hybrid.domain.job_spec import Profile
+from hybrid.domain.learned import Estimate
 from hybrid.hardware import REFERENCE_KEY, GpuModel, UnknownGpuModel, gpu_model, resolve
 
 MIN_SAMPLES = 5
@@ -66,21 +67,23 @@ def job_speed(
     *,
     family: str = "",
     table: Mapping[str, float] | None = None,
-    learned: Mapping[tuple[str, str], tuple[float, int]] | None = None,
+    learned: Mapping[tuple[str, str], Estimate] | None = None,
 ) -> Speed:
     """The speed of a job on a model, from the best source there is.
 
     ``table`` is the user's, by any name a request may use: the entry that names fewest models
     counts (the exact model before its family), and a name the catalogue does not know concerns
-    none of its models. ``learned`` maps (job family, model key) to (speed, finished runs) and
-    counts from ``MIN_SAMPLES`` runs on. Raises ValueError for a speed that is not a positive
-    number, and UnknownGpuModel for a model that is neither in the catalogue nor in the other
-    sources.
+    none of its models. ``learned`` maps (job family, model key) to the mean speed of finished
+    runs and counts from ``MIN_SAMPLES`` runs on. Raises ValueError for a speed that is not a
+    positive number, and UnknownGpuModel for a model that is neither in the catalogue nor in the
+    other sources.
     """
     told = _from_table(model_key, table or {})
-    learned_speed, samples = (learned or {}).get((family, model_key), (None, 0))
-    if learned_speed is not None:
-        learned_speed = _positive(learned_speed, f"learned speed of {family} on {model_key}")
+    seen = (learned or {}).get((family, model_key))
+    learned_speed, samples = None, 0
+    if seen is not None:
+        samples = seen.samples
+        learned_speed = _positive(seen.mean, f"learned speed of {family} on {model_key}")
     guess = _guess_or_none(profile, model_key)
     if told is not None:
         return Speed(told, "table", samples, guess, learned_speed)

@@ -109,7 +109,8 @@ class Fragmentation:
     def gradients(self, demand_class: int) -> Floats:
         """(N,) how much F_n grows, in GPUs, if a job of this class goes to each node in the best
         way; infinite where it does not fit. A view: copy it to keep it."""
-        return self._gradient[demand_class]
+        row: Floats = self._gradient[demand_class]
+        return row
 
     def best(self, demand_class: int) -> SharePlacement | None:
         """The node, and its GPUs, where fragmentation grows least; ties go to the first node and

@@ -10,12 +10,13 @@ this order,
 5. has the lowest device numbers.
 
 **Remainder.** Take the bandwidths that occur in the machine, NVLink ones first, then all, each
-from the fastest down. At each, a remainder is worth (the size of the largest set in it whose usable
+from the slowest up. At each, a remainder is worth (the size of the largest set in it whose usable
 bottleneck reaches that bandwidth, the number of its pairs that do); remainders compare by these
-pairs in that order. So the largest group that could still run together stays whole, then as many
-fast pairs as possible. Taking a GPU none of whose free neighbours is on NVLink changes nothing at
-any NVLink bandwidth, and breaking a pair lowers the second number: a single-GPU job never breaks
-an NVLink pair while a broken one is free.
+pairs in that order. So the largest group that could still run together on NVLink stays whole, then
+as many of its pairs as possible, then the same for faster links, then for PCIe. (From the fastest
+down, one more double link would count for more than a whole quad of a cube mesh.) Taking a GPU none
+of whose free neighbours is on NVLink changes nothing at any NVLink bandwidth, and breaking a pair
+lowers a number there: a single-GPU job never breaks an NVLink pair while a broken one is free.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ class SlotTable:
             (self._nvlink_weights, self._nvlink_bottleneck),
             (self._weights, self._bottleneck),
         ):
-            for level in sorted({float(v) for v in weights.flat if v > 0}, reverse=True):
+            for level in sorted({float(v) for v in weights.flat if v > 0}):
                 rank = _refine(rank, self._largest_group_sizes(table, level))
                 rank = _refine(rank, self._pair_counts(weights, level))
         return rank
