@@ -5,7 +5,7 @@
 | the document | :class:`policies.document.PolicyDocument` |
 | read one, with line and hint on errors | :func:`policies.loading.parse_policy` |
 | write one, print a preset | :func:`policies.writing.to_yaml`, :func:`policies.writing.preset` |
-| may this money be held | :func:`policies.budget.refusal`, ``covers``, ``free_micros`` |
+| may this money be held | :func:`policies.budget.refusal` |
 | may this team use this class | :func:`policies.priority.refusal` |
 | who goes first | :func:`policies.priority.effective_rank`, ``overdue_at`` |
 | what is an hour's delay worth | :func:`policies.priority.value_micros_per_hour` |

@@ -3,35 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
-from hybrid.domain.budget import Balance, Budget, Scope, ThresholdAction
+from hybrid.domain.budget import Balance, ThresholdAction
 from hybrid.domain.ids import BudgetName
 from hybrid.domain.job import Job
 from hybrid.domain.money import to_micros
 from hybrid.domain.reasons import BudgetClosed, NoBudget, OverBudget, OverJobCost, Reason
+from hybrid.ledger.caps import falls_under, free_micros, limit_micros, reached, used_micros
 
-_CLOSING = frozenset({ThresholdAction.NO_NEW_CLAIMS, ThresholdAction.DRAIN})
-
-
-def covers(budget: Budget, *, team: str, user: str, job_id: str) -> bool:
-    """Whether spending of this team, user and job falls under ``budget``."""
-    match budget.scope:
-        case Scope.ORG:
-            return True
-        case Scope.TEAM:
-            return budget.subject == team
-        case Scope.USER:
-            return budget.subject == user
-        case Scope.JOB:
-            return budget.subject == job_id
-
-
-def free_micros(balance: Balance, extra: Mapping[BudgetName, int] | None = None) -> int:
-    """What may still be held; negative when the budget is overdrawn. ``extra`` are holds that are
-    planned and not in the balance yet."""
-    planned = extra.get(balance.name, 0) if extra else 0
-    limit = to_micros(balance.budget.limit_usd)
-    return limit - balance.charged_micros - balance.held_micros - planned
+_CLOSES_NEW = frozenset({ThresholdAction.NO_NEW_CLAIMS, ThresholdAction.DRAIN})
+_CLOSES_RENEWALS = frozenset({ThresholdAction.DRAIN})
 
 
 def refusal(
@@ -51,7 +33,9 @@ def refusal(
     ``drain`` renewals too (``renewal``). Without any budget nothing is spent.
     """
     covering = [
-        b for b in balances if covers(b.budget, team=job.team, user=job.user, job_id=job.id)
+        replace(b, held_micros=b.held_micros + extra.get(b.name, 0))
+        for b in balances
+        if falls_under(b.budget, team=job.team, user=job.user, job_id=job.id)
     ]
     if not covering:
         return NoBudget(job.team)
@@ -59,27 +43,14 @@ def refusal(
         left = to_micros(job.spec.max_cost) - job.cost_micros - job_held_micros
         if hold_micros > left:
             return OverJobCost(hold_micros, left)
-    tightest = min(covering, key=lambda b: (free_micros(b, extra), b.name))
-    free = free_micros(tightest, extra)
+    tightest = min(covering, key=lambda b: (free_micros(b), b.name))
+    free = free_micros(tightest)
     if hold_micros > free:
         return OverBudget(tightest.name, hold_micros, free)
+    closing = _CLOSES_RENEWALS if renewal else _CLOSES_NEW
     for balance in covering:
-        closed = _closed(balance, extra, renewal=renewal)
-        if closed is not None:
-            return closed
+        at = [t.at for t in reached(balance) if t.action in closing]
+        limit = limit_micros(balance.budget)
+        if at and limit:  # of a budget of nothing, all that fits is a hold of nothing
+            return BudgetClosed(balance.name, used_micros(balance) / limit, at[0])
     return None
-
-
-def _closed(
-    balance: Balance, extra: Mapping[BudgetName, int], *, renewal: bool
-) -> BudgetClosed | None:
-    limit = to_micros(balance.budget.limit_usd)
-    if limit == 0:
-        return None  # a hold of nothing is all that fits, and it may
-    used = (limit - free_micros(balance, extra)) / limit
-    reached = [
-        t.at
-        for t in balance.budget.thresholds
-        if used >= t.at and (t.action is ThresholdAction.DRAIN if renewal else t.action in _CLOSING)
-    ]
-    return BudgetClosed(balance.name, used, min(reached)) if reached else None

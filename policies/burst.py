@@ -25,10 +25,10 @@ from hybrid.domain.reasons import (
     Reason,
     SwitchedOff,
 )
+from hybrid.ledger.periods import zone
 from policies.document import PolicyDocument
 from policies.priority import class_of
 from policies.sections import Day, QuietHours
-from policies.timezone import zone
 
 _DAYS = tuple(Day)
 

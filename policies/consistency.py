@@ -10,7 +10,7 @@ from zoneinfo import available_timezones
 
 from hybrid.domain.budget import Budget, Scope
 from hybrid.hardware import UnknownGpuModel, resolve
-from policies.timezone import zone
+from hybrid.ledger.periods import zone
 
 if TYPE_CHECKING:
     from policies.document import PolicyDocument

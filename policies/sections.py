@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, field_validator, model_validator
 
 from hybrid.domain.job_spec import BurstRule, Market, Name, Written
 from hybrid.domain.quantities import Seconds
-from policies.timezone import zone
+from hybrid.ledger.periods import zone
 
 Usd = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 ClockTime = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]

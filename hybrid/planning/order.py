@@ -1,0 +1,151 @@
+"""The order in which pending jobs are served: total, whatever the strategy.
+
+Tiers come first (under every strategy but ``fifo``): jobs past their class's longest wait, by how
+long they are past it; then jobs whose deadline leaves no slack; then those that their team's
+guarantee covers; then all others. Nobody starves: a job's tier and rank never fall as it ages, and
+only finitely many jobs can have become overdue before it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from math import floor
+from types import MappingProxyType
+
+from hybrid.domain.ids import JobId
+from hybrid.domain.job import Job
+from policies.document import PolicyDocument
+from policies.fairshare import demand_gpus
+from policies.priority import effective_rank
+from policies.sections import Strategy
+
+_OVERDUE, _NO_SLACK, _GUARANTEED, _OTHERS = range(4)
+_NOTHING: Mapping[JobId, float] = MappingProxyType({})
+_NOBODY: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class _Place:
+    """One job's sort keys, computed once. ``within`` orders equals: rank, then who came first."""
+
+    job: Job
+    rank: float
+    runtime_s: float
+    demand_gpus: float
+    tier: int
+    bucket: int
+    within: tuple[float, float, str]
+
+
+def ordered(
+    jobs: Iterable[Job],
+    policy: PolicyDocument,
+    now: float,
+    usage_gpu_s: Mapping[str, float],
+    *,
+    predicted_s: Mapping[JobId, float] = _NOTHING,
+    team_gpus: Mapping[str, int] = _NOBODY,
+    no_slack: Collection[JobId] = (),
+) -> tuple[JobId, ...]:
+    """All ``jobs``, the one to be served first in front.
+
+    ``usage_gpu_s`` is each team's decayed usage; ``predicted_s`` expected run times (where there
+    is none: the job's own ``expected_runtime``, else its walltime); ``team_gpus`` the local GPUs
+    each team holds now, for guarantees; ``no_slack`` the jobs that meet their deadline only if
+    they are served now. Ties end with the time of submission and the id.
+
+    Within a bucket of equal rank (``fair_share.rank_bucket``) it is the turn of the team with the
+    smallest share, and its share grows by what its job will use: many small jobs get a team no
+    more than a few large ones.
+    """
+    strategy = policy.scheduling.strategy
+    if strategy is Strategy.FIFO:
+        return tuple(j.id for j in sorted(jobs, key=lambda j: (j.submitted_at, j.id)))
+    places = [_place(job, policy, now, predicted_s) for job in jobs]
+    _guarantee(places, policy, team_gpus)
+    late = frozenset(no_slack)
+    for place in places:
+        if place.tier > _NO_SLACK and place.job.id in late:
+            place.tier = _NO_SLACK
+    match strategy:
+        case Strategy.PRIORITY:
+            places.sort(key=lambda p: (p.tier, *p.within))
+        case Strategy.SHORTEST_PREDICTED:
+            places.sort(key=lambda p: (p.tier, _bucket(p), p.runtime_s, *p.within))
+        case Strategy.BEST_FIT:
+            places.sort(key=lambda p: (p.tier, _bucket(p), -p.demand_gpus, *p.within))
+        case _:
+            return tuple(p.job.id for p in _by_share(places, policy, usage_gpu_s))
+    return tuple(p.job.id for p in places)
+
+
+def _place(
+    job: Job, policy: PolicyDocument, now: float, predicted_s: Mapping[JobId, float]
+) -> _Place:
+    spec = job.spec
+    rank = effective_rank(job, policy, now)
+    runtime_s = predicted_s.get(job.id)
+    if runtime_s is None:
+        runtime_s = spec.walltime if spec.expected_runtime is None else spec.expected_runtime
+    return _Place(
+        job=job,
+        rank=rank,
+        runtime_s=runtime_s,
+        demand_gpus=demand_gpus(spec.resources, policy),
+        tier=_OVERDUE if rank >= policy.top_rank else _OTHERS,
+        bucket=floor(rank / policy.fair_share.rank_bucket),
+        within=(-rank, job.submitted_at, job.id),
+    )
+
+
+def _bucket(place: _Place) -> float:
+    """Overdue jobs share no bucket: there only how long they are overdue counts."""
+    return -place.rank if place.tier == _OVERDUE else -place.bucket
+
+
+def _guarantee(places: list[_Place], policy: PolicyDocument, team_gpus: Mapping[str, int]) -> None:
+    """Raise each team's first jobs, as many as fit into what it is guaranteed and lacks."""
+    lacking = {
+        team: policy.team(team).guaranteed_gpus - team_gpus.get(team, 0)
+        for team in {place.job.team for place in places}
+    }
+    covered = [p for p in places if lacking[p.job.team] > 0]
+    for place in sorted(covered, key=lambda p: p.within):
+        gpus = place.job.spec.resources.total_gpus
+        if 0 < gpus <= lacking[place.job.team]:
+            lacking[place.job.team] -= gpus
+            place.tier = min(place.tier, _GUARANTEED)
+
+
+def _by_share(
+    places: list[_Place], policy: PolicyDocument, usage_gpu_s: Mapping[str, float]
+) -> Iterator[_Place]:
+    """Bucket by bucket; within one, team by team as their shares grow."""
+    usage = dict(usage_gpu_s)
+    weight = {team: policy.team(team).weight for team in {p.job.team for p in places}}
+    places.sort(key=lambda p: (p.tier, _bucket(p), *p.within))
+    for _, members in groupby(places, key=lambda p: (p.tier, _bucket(p))):
+        bucket = list(members)
+        queues: dict[str, list[_Place]] = {}
+        for place in bucket:
+            queues.setdefault(place.job.team, []).append(place)
+        for queue in queues.values():
+            queue.reverse()
+        turns = [
+            (usage.get(team, 0.0) / weight[team], *queue[-1].within, team)
+            for team, queue in queues.items()
+        ]
+        heapq.heapify(turns)
+        while turns:
+            team = turns[0][-1]
+            place = queues[team].pop()
+            yield place
+            usage[team] = usage.get(team, 0.0) + place.demand_gpus * place.runtime_s
+            if queues[team]:
+                share = usage[team] / weight[team]
+                heapq.heapreplace(turns, (share, *queues[team][-1].within, team))
+            else:
+                heapq.heappop(turns)
