@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    StringConstraints,
+    field_validator,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from hybrid.domain.job_spec import BurstRule, Market, Name, Written
 from hybrid.domain.quantities import Seconds
@@ -34,9 +43,24 @@ class Scheduling(Written):
         default=Strategy.BREAK_EVEN, description="The preset that this document refines."
     )
 
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The section, or the name of a strategy alone."""
+        section = handler.resolve_ref_schema(handler(core_schema))
+        return {"anyOf": [{"enum": [str(name) for name in Strategy], "type": "string"}, section]}
+
+
+def _rank_is_built_in(schema: dict[str, Any]) -> None:
+    """A class refined by name has its rank already: an editor must not ask for it."""
+    schema.pop("required", None)
+
 
 class PriorityClass(Written):
     """What a job's ``priority`` means."""
+
+    model_config = ConfigDict(json_schema_extra=_rank_is_built_in)
 
     rank: float = Field(ge=0, le=1_000_000, description="Higher goes first.")
     value_per_hour: Usd = Field(
@@ -151,18 +175,22 @@ class BurstCeilings(Written):
 class Burst(Written):
     """When a job may go to a cloud. Without a budget nothing does, whatever stands here."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether new machines may be asked for.")
     margin_usd: Usd = Field(
         default=Decimal("0.10"), description="Least gain in USD for which to ask for a machine."
     )
     margin: float = Field(
         default=0.05, ge=0, le=10, description="Least gain as a part of what waiting costs."
     )
-    ceilings: BurstCeilings = BurstCeilings()
+    ceilings: BurstCeilings = Field(
+        default=BurstCeilings(), description="Beside those of each pool."
+    )
     markets: tuple[Market, ...] = Field(default=(), max_length=2, description="Empty: all.")
     regions: tuple[Name, ...] = Field(default=(), max_length=64, description="Empty: all.")
     providers: tuple[Name, ...] = Field(default=(), max_length=16, description="Empty: all.")
-    quiet_hours: tuple[QuietHours, ...] = Field(default=(), max_length=32)
+    quiet_hours: tuple[QuietHours, ...] = Field(
+        default=(), max_length=32, description="When no new machine is asked for."
+    )
 
 
 class Spot(Written):
@@ -205,18 +233,22 @@ class Reservation(Written):
 class Placement(Written):
     """Where on the premises a job goes when it fits in several places."""
 
-    strategy: Spread = Spread.PACK
+    strategy: Spread = Field(
+        default=Spread.PACK, description="Fill nodes one after the other, or keep jobs apart."
+    )
     prefer_efficient: bool = Field(
         default=True,
         description="Jobs of profile latency take the GPU that draws least, if it is fast enough.",
     )
-    reserved: tuple[Reservation, ...] = Field(default=(), max_length=64)
+    reserved: tuple[Reservation, ...] = Field(
+        default=(), max_length=64, description="GPU models that not everyone may use at home."
+    )
 
 
 class Preemption(Written):
     """When a running job may be stopped for one of higher rank."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether runs are stopped for others at all.")
     between_teams: bool = Field(default=True, description="For a job of another team.")
     within_team: bool = Field(default=True, description="For a job of the same team.")
     min_run: Seconds = Field(default=600.0, description="A run younger than this is left alone.")
@@ -228,7 +260,7 @@ class Preemption(Written):
 class ReturnHome(Written):
     """When a job in a cloud comes home."""
 
-    enabled: bool = True
+    enabled: bool = Field(default=True, description="Whether jobs come home before they end.")
     margin_usd: Usd = Field(default=Decimal("0.25"), description="Least saving for a move.")
     min_stay: Seconds = Field(default=300.0, description="A run younger than this stays.")
 

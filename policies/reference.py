@@ -1,0 +1,184 @@
+"""The reference page of the policy document, made from its models.
+
+``python -m policies.reference > docs/reference/policy.md``
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from decimal import Decimal
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from hybrid.domain.quantities import format_duration, parse_duration_s, parse_gib
+from policies.document import PolicyDocument
+from policies.presets import CLASSES
+from policies.sections import Strategy
+from policies.writing import preset
+
+_HEAD = """# Policy document
+
+<!-- Made by `python -m policies.reference`: change the models, not this page. -->
+
+One YAML file says how jobs are ordered, placed, sent to a cloud, preempted and brought home. Every
+section and every field may be left out; an empty file is a valid policy under which nothing is
+spent, since no budget says how much. An unknown field, a key given twice and a name that nothing
+bears are refused with line, column and the nearest valid name. Scalars are read as YAML 1.2 has
+them: `no` and `22:00` are text.
+
+Durations are seconds or text such as `45s`, `30m`, `1h30m`, `2d`; sizes are GiB or text such as
+`40GiB`; amounts are US dollars.
+"""
+
+
+def page() -> str:
+    """The whole page, in Markdown."""
+    parts = [_HEAD, _sections(PolicyDocument)]
+    seen: list[type[BaseModel]] = []
+    for name, info in PolicyDocument.model_fields.items():
+        for model in _models_in(info.annotation):
+            _chapter(name, model, seen, parts)
+    parts.append(_presets())
+    return "\n".join(parts)
+
+
+def _sections(model: type[BaseModel]) -> str:
+    rows = [
+        f"| [`{name}`](#{name}) | {_about(info)} |" for name, info in model.model_fields.items()
+    ]
+    return "\n".join(["## Sections", "", "| section | says |", "|---|---|", *rows, ""])
+
+
+def _about(info: FieldInfo) -> str:
+    first = next(_models_in(info.annotation), None)
+    doc = (first.__doc__ or "") if first is not None else ""
+    text = _prose(doc)
+    return f"{text} {info.description}" if info.description else text
+
+
+def _prose(doc: str) -> str:
+    return " ".join(doc.split()).replace("``", "`")
+
+
+def _chapter(
+    path: str, model: type[BaseModel], seen: list[type[BaseModel]], parts: list[str]
+) -> None:
+    """One model's table, then those of the models its fields hold."""
+    if model in seen:
+        return
+    seen.append(model)
+    lines = [f"## {path}", "", _prose(model.__doc__ or ""), ""]
+    lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
+    for name, info in model.model_fields.items():
+        meaning = " ".join(filter(None, (info.description, _bounds(info), _examples(info))))
+        lines.append(f"| `{name}` | {_type(info)} | {_default(info)} | {meaning} |")
+    if model.__name__ == "PriorityClass":
+        lines += ["", *_classes()]
+    parts.append("\n".join([*lines, ""]))
+    for name, info in model.model_fields.items():
+        for inner in _models_in(info.annotation):
+            _chapter(f"{path}.{name}", inner, seen, parts)
+
+
+def _classes() -> list[str]:
+    keys = ("rank", "value_per_hour", "max_wait", "preempts")
+    rows = [
+        f"| `{name}` | " + " | ".join(str(given.get(key, False)).lower() for key in keys) + " |"
+        for name, given in CLASSES.items()
+    ]
+    head = "| class | " + " | ".join(keys) + " |"
+    return ["Built in, and refined by what is written under the same name:", "", head,
+            "|---|---|---|---|---|", *rows]  # fmt: skip
+
+
+def _presets() -> str:
+    parts = ["## Presets", "", "`scheduling: NAME` is short for these settings; what is written"]
+    parts += ["beside it goes before them.", ""]
+    for strategy in Strategy:
+        parts += [f"### {strategy}", "", "```yaml", preset(strategy).rstrip(), "```", ""]
+    return "\n".join(parts)
+
+
+def _models_in(annotation: Any) -> Any:
+    """The models that a field of this type holds, however wrapped."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for inner in get_args(annotation):
+        yield from _models_in(inner)
+
+
+def _type(info: FieldInfo) -> str:
+    if any(getattr(m, "func", None) is parse_duration_s for m in info.metadata):
+        return "duration"
+    return _named(info.annotation)
+
+
+_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+
+
+def _named(annotation: Any) -> str:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        funcs = {getattr(m, "func", None) for m in inner[1:]}
+        if parse_duration_s in funcs:
+            return "duration"
+        if parse_gib in funcs:
+            return "size"
+        return _named(inner[0])
+    if origin in (Union, types.UnionType):
+        return " or ".join(_named(a) for a in inner if a is not type(None))
+    if origin is tuple:
+        return f"list of {_named(inner[0])}"
+    if origin is dict:
+        return f"mapping of name to {_named(inner[1])}"
+    if origin is Literal:
+        return " \\| ".join(f"`{choice}`" for choice in inner)
+    if annotation is Decimal:
+        return "amount"
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return " \\| ".join(f"`{member}`" for member in annotation)
+    return _NAMES.get(annotation) or _spaced(annotation.__name__)
+
+
+def _spaced(name: str) -> str:
+    return "".join(f" {c.lower()}" if c.isupper() else c for c in name).strip()
+
+
+def _default(info: FieldInfo) -> str:
+    if info.is_required():
+        return "required"
+    value = info.get_default(call_default_factory=True)
+    if isinstance(value, BaseModel):
+        return "see below"
+    if value is None:
+        return "none"
+    if value in ((), {}):
+        return "empty"
+    if _type(info) == "duration":
+        return f"`{format_duration(value)}`"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+_WORDS = (("ge", "≥"), ("gt", ">"), ("le", "≤"), ("lt", "<"))
+
+
+def _bounds(info: FieldInfo) -> str:
+    found = [
+        f"{sign} {getattr(m, word):,}"
+        for m in info.metadata
+        for word, sign in _WORDS
+        if getattr(m, word, None) is not None
+    ]
+    return f"({', '.join(found)})" if found else ""
+
+
+def _examples(info: FieldInfo) -> str:
+    return f"For example `{info.examples[0]}`." if info.examples else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page())
