@@ -14,6 +14,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
+from api import problems
 from hybrid.agent.desk import NodeDesk, ProtocolRefusal
 from hybrid.agent.protocol import (
     MAX_LOG_CHUNK_BYTES,
@@ -33,52 +34,14 @@ LOOK_AGAIN_S = 1.0
 NodePath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 RunPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
 
-_PROBLEM = {
-    "type": "object",
-    "required": ["type", "title", "status", "code", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string"},
-        "detail": {"type": "string"},
-    },
-}
-_TITLES = {
-    400: "Bad request",
-    401: "Unauthorized",
-    403: "Forbidden",
-    404: "Not found",
-    409: "Conflict",
-    413: "Content too large",
-    422: "Unprocessable content",
-    507: "Insufficient storage",
-}
 
-
-def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {
-        status: {
-            "description": _TITLES[status],
-            "content": {"application/problem+json": {"schema": _PROBLEM}},
-        }
-        for status in statuses
-    }
-
-
-def problem_of(refusal: ProtocolRefusal) -> JSONResponse:
-    """The refusal as RFC 9457 problem+json."""
-    headers = {"WWW-Authenticate": "Bearer"} if refusal.status == 401 else None
-    return JSONResponse(
-        {
-            "type": "about:blank",
-            "title": _TITLES.get(refusal.status, "Refused"),
-            "status": refusal.status,
-            "code": refusal.code,
-            "detail": refusal.words,
-        },
-        status_code=refusal.status,
-        media_type="application/problem+json",
+def _refused(request: Request, refusal: ProtocolRefusal) -> JSONResponse:
+    headers = {"WWW-Authenticate": 'Bearer realm="hybrid"'} if refusal.status == 401 else None
+    return problems.response(
+        refusal.status,
+        refusal.code,
+        refusal.words,
+        request_id=problems.request_id(request),
         headers=headers,
     )
 
@@ -95,32 +58,34 @@ def node_router(desk: NodeDesk, *, look_again_s: float = LOOK_AGAIN_S) -> APIRou
     """The routes over one desk."""
     router = APIRouter(tags=["node protocol"])
 
-    def answered(call: Callable[[], Any]) -> Any:
+    def answered(request: Request, call: Callable[[], Any]) -> Any:
         try:
             return call()
         except ProtocolRefusal as refusal:
-            return problem_of(refusal)
+            return _refused(request, refusal)
 
-    @router.post("/nodes:join", responses=_refusals(401, 403, 409))
-    def join(request: JoinRequest, token: Token) -> JoinAnswer:
+    @router.post("/nodes:join", responses=problems.documented(401, 403, 409))
+    def join(request: Request, joining: JoinRequest, token: Token) -> JoinAnswer:
         """Register a machine as a node, authorized by a join token."""
-        return answered(lambda: desk.join(request, token))  # type: ignore[no-any-return]
+        return answered(request, lambda: desk.join(joining, token))  # type: ignore[no-any-return]
 
-    @router.post("/nodes/{node_id}:heartbeat", responses=_refusals(401, 403))
-    def heartbeat(node_id: NodePath, beat: HeartbeatRequest, token: Token) -> HeartbeatAnswer:
+    @router.post("/nodes/{node_id}:heartbeat", responses=problems.documented(401, 403))
+    def heartbeat(
+        request: Request, node_id: NodePath, beat: HeartbeatRequest, token: Token
+    ) -> HeartbeatAnswer:
         """Everything that a node has to say; renews the run lease of its runs."""
         return answered(  # type: ignore[no-any-return]
-            lambda: desk.heartbeat(desk.authenticate(token, node_id), beat)
+            request, lambda: desk.heartbeat(desk.authenticate(token, node_id), beat)
         )
 
-    @router.post("/nodes/{node_id}:leave", status_code=204, responses=_refusals(401, 403))
-    def leave(node_id: NodePath, token: Token) -> None:
+    @router.post("/nodes/{node_id}:leave", status_code=204, responses=problems.documented(401, 403))
+    def leave(request: Request, node_id: NodePath, token: Token) -> None:
         """The node has ended its runs and goes."""
         return answered(  # type: ignore[no-any-return]
-            lambda: desk.leave(desk.authenticate(token, node_id))
+            request, lambda: desk.leave(desk.authenticate(token, node_id))
         )
 
-    @router.get("/nodes/{node_id}/work", responses=_refusals(401, 403))
+    @router.get("/nodes/{node_id}/work", responses=problems.documented(401, 403))
     async def work(
         request: Request,
         node_id: NodePath,
@@ -133,11 +98,11 @@ def node_router(desk: NodeDesk, *, look_again_s: float = LOOK_AGAIN_S) -> APIRou
             who = await run_in_threadpool(desk.authenticate, token, node_id)
             return await _long_poll(desk, who, request, revision, wait_s, look_again_s)
         except ProtocolRefusal as refusal:
-            return problem_of(refusal)  # type: ignore[return-value]
+            return _refused(request, refusal)  # type: ignore[return-value]
 
     @router.post(
         "/nodes/{node_id}/runs/{run_id}/{rank}/logs",
-        responses=_refusals(400, 401, 403, 404, 413, 422, 507),
+        responses=problems.documented(400, 401, 403, 404, 413, 422, 507),
         openapi_extra={
             "requestBody": {
                 "required": True,
@@ -162,7 +127,7 @@ def node_router(desk: NodeDesk, *, look_again_s: float = LOOK_AGAIN_S) -> APIRou
             data = await _bounded_body(request)
             return await run_in_threadpool(desk.take_log, who, run_id, rank, offset, data, gap=gap)
         except ProtocolRefusal as refusal:
-            return problem_of(refusal)  # type: ignore[return-value]
+            return _refused(request, refusal)  # type: ignore[return-value]
 
     return router
 

@@ -1,0 +1,1 @@
+"""REST: the FastAPI application, its routers, schemas, authentication and errors."""

@@ -1,0 +1,274 @@
+"""Nodes, pools, offers and claims."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from api.schemas.shown import Shown, ShownStep, Usd, instant, instant_or_none, usd
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.ids import GpuId
+from hybrid.domain.job_spec import Market
+from hybrid.domain.node import Gpu, NodeState
+from hybrid.domain.offer import Offer
+from hybrid.domain.pool_spec import PoolSpec
+from hybrid.services.nodes import NodeUse
+from hybrid.services.pools import PoolUse
+
+
+class ShownGpu(Shown):
+    """One device, and who holds it."""
+
+    id: str
+    index: int
+    model: str
+    memory_gib: float
+    numa: int
+    healthy: bool
+    health_reason: str
+    virtual: bool
+    run_ids: tuple[str, ...] = Field(description="More than one when shares of it are held")
+
+    @classmethod
+    def of(cls, gpu: Gpu, run_ids: tuple[str, ...]) -> ShownGpu:
+        """From a device and its holders."""
+        return cls(
+            id=gpu.id,
+            index=gpu.index,
+            model=gpu.model,
+            memory_gib=gpu.memory_gib,
+            numa=gpu.numa,
+            healthy=gpu.healthy,
+            health_reason=gpu.health_reason,
+            virtual=gpu.virtual,
+            run_ids=run_ids,
+        )
+
+
+class ShownNode(Shown):
+    """A machine that has joined."""
+
+    id: str
+    pool: str
+    engine: str
+    state: NodeState
+    hostname: str
+    address: str
+    claim_id: str | None
+    joined_at: datetime
+    gpus: tuple[ShownGpu, ...]
+    links_gbps: tuple[tuple[float, ...], ...] = Field(
+        description="GB/s per direction between the devices, in their order"
+    )
+    cpus: float
+    memory_gib: float
+    architecture: str
+    container_runtimes: tuple[str, ...]
+    block: str
+    rack: str
+    cordon_cause: str
+    run_ids: tuple[str, ...]
+    history: tuple[ShownStep, ...]
+
+    @classmethod
+    def of(cls, use: NodeUse) -> ShownNode:
+        """From a node and what runs there."""
+        node = use.node
+        holders: dict[GpuId, list[str]] = {}
+        for run in use.runs:
+            for slot in run.slots:
+                if slot.node_id == node.id:
+                    for gpu_id in slot.gpu_ids:
+                        holders.setdefault(gpu_id, []).append(run.id)
+        return cls(
+            id=node.id,
+            pool=node.pool,
+            engine=node.engine,
+            state=node.state,
+            hostname=node.hostname,
+            address=node.address,
+            claim_id=node.claim_id,
+            joined_at=instant(node.joined_at),
+            gpus=tuple(ShownGpu.of(gpu, tuple(holders.get(gpu.id, ()))) for gpu in node.gpus),
+            links_gbps=node.links_gbps,
+            cpus=node.cpus,
+            memory_gib=node.memory_gib,
+            architecture=node.architecture,
+            container_runtimes=node.container_runtimes,
+            block=node.block,
+            rack=node.rack,
+            cordon_cause=node.cordon_cause,
+            run_ids=tuple(run.id for run in use.runs),
+            history=ShownStep.all_of(node.history),
+        )
+
+
+class NodeList(Shown):
+    """All nodes that are not gone, by pool and id."""
+
+    nodes: tuple[ShownNode, ...]
+
+
+class ShownPool(Shown):
+    """A pool document and what is in the pool now."""
+
+    name: str
+    version: int = Field(description="Its ETag; If-Match wants it")
+    spec: PoolSpec
+    nodes: int
+    gpus: int
+    machines: int = Field(description="Claims that are not over")
+    runs: int
+
+    @classmethod
+    def of(cls, use: PoolUse) -> ShownPool:
+        """From a pool and its use."""
+        return cls(
+            name=use.pool.name,
+            version=use.pool.version,
+            spec=use.pool.spec,
+            nodes=use.nodes,
+            gpus=use.gpus,
+            machines=use.machines,
+            runs=use.runs,
+        )
+
+
+class PoolList(Shown):
+    """All pools by name."""
+
+    pools: tuple[ShownPool, ...]
+
+
+class ShownOffer(Shown):
+    """One machine type of a burst pool in one zone and market, and its price now."""
+
+    id: str
+    pool: str
+    provider: str
+    region: str
+    zone: str
+    machine_type: str
+    market: Market
+    gpus: int
+    gpu_model: str
+    gpu_memory_gib: float
+    cpus: float
+    memory_gib: float
+    architecture: str
+    price_usd_per_hour: Usd
+    price_ceiling_usd_per_hour: Usd
+    priced_at: datetime
+    price_source: str
+    interruptions_per_hour: float
+    notice_s: float
+    boot_s: float
+    quota_left: int | None
+
+    @classmethod
+    def of(cls, offer: Offer) -> ShownOffer:
+        """From an offer."""
+        return cls(
+            id=offer.id,
+            pool=offer.pool,
+            provider=offer.provider,
+            region=offer.region,
+            zone=offer.zone,
+            machine_type=offer.machine_type,
+            market=offer.market,
+            gpus=offer.gpus,
+            gpu_model=offer.gpu_model,
+            gpu_memory_gib=offer.gpu_memory_gib,
+            cpus=offer.cpus,
+            memory_gib=offer.memory_gib,
+            architecture=offer.architecture,
+            price_usd_per_hour=usd(offer.price_micros_per_hour),
+            price_ceiling_usd_per_hour=usd(offer.price_ceiling_micros_per_hour),
+            priced_at=instant(offer.priced_at),
+            price_source=offer.price_source,
+            interruptions_per_hour=offer.interruptions_per_hour,
+            notice_s=offer.notice_s,
+            boot_s=offer.boot_s,
+            quota_left=offer.quota_left,
+        )
+
+
+class IgnoredOffer(Shown):
+    """What a provider has and cannot be used, and why."""
+
+    what: str
+    why: str
+
+
+class OfferList(Shown):
+    """What could be had, as last read from the clouds."""
+
+    offers: tuple[ShownOffer, ...]
+    ignored: tuple[IgnoredOffer, ...]
+    unknown: tuple[str, ...] = Field(description="Providers that could not be read, and why")
+
+
+class ShownClaim(Shown):
+    """Our intent to hold one cloud machine, and what became of it."""
+
+    id: str
+    state: ClaimState
+    pool: str
+    offer: ShownOffer
+    job_id: str = Field(description="The job it was opened for; it may serve others")
+    team: str
+    user: str
+    gang: str
+    machine_id: str | None
+    node_id: str | None
+    requested_at: datetime
+    launched_at: datetime | None
+    ready_at: datetime | None
+    idle_since: datetime | None
+    lease_until: datetime | None = Field(description="Until when the machine is paid for")
+    notice_at: datetime | None = Field(description="When its provider takes it")
+    ended_at: datetime | None
+    held_usd: Usd
+    charged_usd: Usd
+    cause: str
+    history: tuple[ShownStep, ...]
+
+    @classmethod
+    def of(cls, claim: Claim) -> ShownClaim:
+        """From a claim."""
+        return cls(
+            id=claim.id,
+            state=claim.state,
+            pool=claim.pool,
+            offer=ShownOffer.of(claim.offer),
+            job_id=claim.job_id,
+            team=claim.team,
+            user=claim.user,
+            gang=claim.gang,
+            machine_id=claim.machine_id,
+            node_id=claim.node_id,
+            requested_at=instant(claim.requested_at),
+            launched_at=instant_or_none(claim.launched_at),
+            ready_at=instant_or_none(claim.ready_at),
+            idle_since=instant_or_none(claim.idle_since),
+            lease_until=instant(claim.lease_until) if claim.lease_until else None,
+            notice_at=instant_or_none(claim.notice_at),
+            ended_at=instant_or_none(claim.ended_at),
+            held_usd=usd(claim.held_micros),
+            charged_usd=usd(claim.charged_micros),
+            cause=claim.cause,
+            history=ShownStep.all_of(claim.history),
+        )
+
+
+class ClaimList(Shown):
+    """Claims, newest first."""
+
+    claims: tuple[ShownClaim, ...]
+
+
+class CordonRequest(Shown):
+    """Why a node is cordoned."""
+
+    why: str = Field(default="", max_length=500)

@@ -1,0 +1,146 @@
+"""Budgets and usage: what was used, what it cost, what is held."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hybrid.domain.budget import Balance, Scope
+from hybrid.domain.ids import JobId
+from hybrid.domain.job import Job
+from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
+from hybrid.domain.run import Run
+from hybrid.ports.clock import Clock
+from hybrid.ports.store import JobFilter, Store
+from hybrid.services.access import Principal
+
+DEFAULT_SPAN_S = 30 * 86_400.0
+PAGE = 200
+
+
+@dataclass(slots=True)
+class TeamSums:
+    """One team's sums since an instant."""
+
+    team: str
+    local_gpu_s: float = 0.0
+    cloud_gpu_s: float = 0.0
+    charged_micros: int = 0
+    held_micros: int = 0
+    jobs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReport:
+    """All teams' sums between two instants, by team."""
+
+    since: float
+    until: float
+    teams: tuple[TeamSums, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one run has held: GPUs (shares count as such), from when to when."""
+
+    begin: float
+    end: float | None
+    gpus: float
+    cloud: bool
+
+    def gpu_s(self, since: float, until: float) -> float:
+        end = until if self.end is None else min(self.end, until)
+        return self.gpus * max(0.0, end - max(self.begin, since))
+
+
+@dataclass(slots=True)
+class Spending:
+    """Adds up. What ended jobs have held does not change and is read once per process."""
+
+    store: Store
+    clock: Clock
+    _ended: dict[JobId, tuple[_Held, ...]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def budgets(self, asker: Principal) -> tuple[Balance, ...]:
+        """Every budget that the asker may see, with what is left of it."""
+        return tuple(
+            balance
+            for balance in self.store.balances(now=self.clock.now())
+            if self._shown(asker, balance)
+        )
+
+    def _shown(self, asker: Principal, balance: Balance) -> bool:
+        scope, subject = balance.budget.scope, balance.budget.subject or ""
+        if asker.teams is None or scope is Scope.ORG:
+            return True
+        if scope is Scope.TEAM:
+            return asker.sees(subject)
+        if scope is Scope.USER:
+            return subject == asker.name
+        job = self.store.job(JobId(subject))
+        return job is not None and asker.sees(job.team)
+
+    def usage(self, asker: Principal, *, since: float | None = None) -> UsageReport:
+        """What the asker's teams have used and spent since an instant (30 days ago if none)."""
+        until = self.clock.now()
+        begin = until - DEFAULT_SPAN_S if since is None else min(since, until)
+        sums: dict[str, TeamSums] = {}
+        for job in self._jobs(asker):
+            team = sums.setdefault(job.team, TeamSums(job.team))
+            used = [held for held in self._held(job) if held.gpu_s(begin, until) > 0]
+            team.jobs += bool(used) or job.submitted_at >= begin
+            team.local_gpu_s += sum(each.gpu_s(begin, until) for each in used if not each.cloud)
+            team.cloud_gpu_s += sum(each.gpu_s(begin, until) for each in used if each.cloud)
+        self._add_money(asker, sums, begin)
+        return UsageReport(begin, until, tuple(sums[team] for team in sorted(sums)))
+
+    def _jobs(self, asker: Principal) -> Iterable[Job]:
+        cursor: str | None = None
+        which = JobFilter(teams=asker.teams)
+        while True:
+            page = self.store.jobs(which, limit=PAGE, cursor=cursor)
+            yield from page.jobs
+            if page.next_cursor is None:
+                return
+            cursor = page.next_cursor
+
+    def _held(self, job: Job) -> tuple[_Held, ...]:
+        with self._lock:
+            if job.id in self._ended:
+                return self._ended[job.id]
+        held = tuple(map(_held_by, self.store.runs_of(job.id))) if job.attempts else ()
+        if job.state.ended and all(each.end is not None for each in held):
+            with self._lock:
+                self._ended[job.id] = held
+        return held
+
+    def _add_money(self, asker: Principal, sums: dict[str, TeamSums], since: float) -> None:
+        held: dict[str, int] = defaultdict(int)
+        for entry in self.store.entries():
+            if not asker.sees(entry.team):
+                continue
+            held[entry.team] += _held_change(entry)
+            if entry.at >= since and entry.kind in (EntryKind.CHARGE, EntryKind.SETTLEMENT):
+                team = sums.setdefault(entry.team, TeamSums(entry.team))
+                team.charged_micros += entry.amount_micros
+        for name, micros in held.items():
+            if micros:
+                sums.setdefault(name, TeamSums(name)).held_micros = micros
+
+
+def _held_change(entry: LedgerEntry) -> int:
+    if entry.kind is EntryKind.HOLD:
+        return entry.amount_micros
+    return -entry.amount_micros if entry.kind is EntryKind.RELEASE else 0
+
+
+def _held_by(run: Run) -> _Held:
+    return _Held(
+        begin=run.assigned_at,
+        end=run.ended_at,
+        gpus=sum(len(slot.gpu_ids) * slot.share for slot in run.slots),
+        cloud=bool(run.claim_ids),
+    )
