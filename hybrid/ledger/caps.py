@@ -92,9 +92,7 @@ def held_change_micros(entry: LedgerEntry) -> int:
 
 def charged_change_micros(entry: LedgerEntry) -> int:
     """By how much an entry changes what is charged."""
-    return (
-        entry.amount_micros if entry.kind in (EntryKind.CHARGE, EntryKind.SETTLEMENT) else 0
-    )
+    return entry.amount_micros if entry.kind in (EntryKind.CHARGE, EntryKind.SETTLEMENT) else 0
 
 
 def after(balance: Balance, entry: LedgerEntry) -> Balance:

@@ -45,7 +45,7 @@ class Mismatch:
 def mismatches(kept: Sequence[Balance], true: Sequence[Balance]) -> tuple[Mismatch, ...]:
     """Where two lists of balances of the same instant differ, by name."""
     by_name = {balance.name: balance for balance in true}
-    nothing = {name: (0, 0) for name in by_name}
+    nothing = dict.fromkeys(by_name, (0, 0))
     nothing |= {balance.name: (balance.charged_micros, balance.held_micros) for balance in kept}
     found = []
     for name in sorted(nothing):

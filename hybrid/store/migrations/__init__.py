@@ -1,0 +1,6 @@
+"""The schema's history. Each step is written once and never changed."""
+
+REVISIONS = ("0001",)
+"""Every schema this program knows, oldest first."""
+
+HEAD = REVISIONS[-1]
