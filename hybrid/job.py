@@ -21,6 +21,7 @@ file that changes while it is read makes the upload start over.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -38,26 +39,46 @@ EXIT_CHECKPOINTED = 85
 _PROGRESS_EVERY_S = 0.5
 _stop = threading.Event()
 _installed = False
-_reported_s = float("-inf")
+
+
+class _Reporter:
+    """The last progress, written now or, when it came too soon after another, later."""
+
+    def __init__(self) -> None:
+        self._written_s = float("-inf")
+        self._waiting: tuple[int, int] | None = None
+
+    def report(self, step: int, total: int) -> None:
+        if self._waiting is None and self._written_s == float("-inf"):
+            atexit.register(self.flush)
+        self._waiting = (step, total)
+        if time.monotonic() - self._written_s >= _PROGRESS_EVERY_S or step == total:
+            self.flush()
+
+    def flush(self) -> None:
+        path = os.environ.get("HYBRID_PROGRESS_FILE")
+        if self._waiting is None or not path:
+            return
+        step, total = self._waiting
+        self._waiting = None
+        self._written_s = time.monotonic()
+        temporary = Path(f"{path}.{os.getpid()}.tmp")
+        record = {"step": int(step), "total": int(total), "at": time.time()}
+        with contextlib.suppress(OSError):
+            temporary.write_text(json.dumps(record), encoding="ascii")
+            temporary.replace(path)
+
+
+_reporter = _Reporter()
 
 
 def progress(step: int, total: int = 0) -> None:
     """Report that ``step`` steps of ``total`` (0: unknown) are done. Cheap: call it every step.
 
-    The report is written at most twice a second, and always for the last step. A disk that is
-    full costs the report, never the job.
+    The report is written at most twice a second, and at once for the last step, when the job has
+    been asked to stop, and at exit. A full disk costs the report, never the job.
     """
-    global _reported_s
-    path = os.environ.get("HYBRID_PROGRESS_FILE")
-    now_s = time.monotonic()
-    if not path or (now_s - _reported_s < _PROGRESS_EVERY_S and step != total):
-        return
-    _reported_s = now_s
-    temporary = Path(f"{path}.{os.getpid()}.tmp")
-    record = {"step": int(step), "total": int(total), "at": time.time()}
-    with contextlib.suppress(OSError):
-        temporary.write_text(json.dumps(record), encoding="ascii")
-        temporary.replace(path)
+    _reporter.report(step, total)
 
 
 def should_stop() -> bool:
@@ -71,7 +92,10 @@ def should_stop() -> bool:
     if not _installed and threading.current_thread() is threading.main_thread():
         _installed = True
         _install(os.environ.get("HYBRID_STOP_SIGNAL", "SIGTERM"))
-    return _stop.is_set()
+    if not _stop.is_set():
+        return False
+    _reporter.flush()  # the step that is about to be saved
+    return True
 
 
 def _install(name: str) -> None:

@@ -59,10 +59,19 @@ def start_child(
         stdout=stdout,
         stderr=stderr,
         cwd=order.cwd,
-        env={**order.env, **secrets, MARKER_NAME: str(run_dir)},
+        env={**order.env, **secrets, **_markers(run_dir, order.env)},
         start_new_session=True,
         preexec_fn=before_exec,
     )
+
+
+def _markers(run_dir: Path, env: Mapping[str, str]) -> dict[str, str]:
+    """What recovery looks for, also behind the prefix that carries variables into a container."""
+    markers = {MARKER_NAME: str(run_dir)}
+    for prefix in ("APPTAINERENV_", "SINGULARITYENV_"):
+        if any(name.startswith(prefix) for name in env):
+            markers[prefix + MARKER_NAME] = str(run_dir)
+    return markers
 
 
 def reap_all() -> dict[int, int]:

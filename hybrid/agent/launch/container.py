@@ -127,7 +127,7 @@ def _docker_or_podman(runtime: ContainerRuntime, spec: ContainerSpec) -> Contain
     remove = [runtime.path, "rm", "--force"]
     if runtime.kind is ContainerKind.PODMAN:
         remove.append("--ignore")
-    return ContainerCommand(tuple(argv), {}, dict(spec.secrets), (tuple([*remove, spec.name]),))
+    return ContainerCommand(tuple(argv), {}, dict(spec.secrets), ((*remove, spec.name),))
 
 
 def _gpu_arguments(kind: ContainerKind, gpus: tuple[str, ...]) -> list[str]:

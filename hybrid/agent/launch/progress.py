@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import stat
 from pathlib import Path
+from typing import TypeGuard
 
 from hybrid.domain.job import Progress
 
@@ -44,8 +44,12 @@ def _progress_of(record: object) -> Progress | None:
     if not isinstance(record, dict):
         return None
     step, total, at = record.get("step"), record.get("total", 0), record.get("at")
-    if type(step) is not int or type(total) is not int or type(at) not in (int, float):
+    if not (_is_count(step) and _is_count(total) and isinstance(at, int | float)):
         return None
-    if not (0 <= step <= _MAX_STEP and 0 <= total <= _MAX_STEP and math.isfinite(at) and at >= 0):
+    if isinstance(at, bool) or not 0 <= at <= _MAX_STEP:  # false for what is not a number as well
         return None
     return Progress(step=step, total=total, at=float(at))
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_STEP

@@ -1,0 +1,39 @@
+"""What can go wrong with a checkpoint, each with its own name."""
+
+from __future__ import annotations
+
+
+class CheckpointError(Exception):
+    """Base of all errors of this package."""
+
+
+class StoreFull(CheckpointError):
+    """The store has no room, or the quota is used up. The last checkpoint stands."""
+
+
+class StoreReadOnly(CheckpointError):
+    """The store does not let us write. The last checkpoint stands."""
+
+
+class StoreUnavailable(CheckpointError):
+    """The store did not answer, or not in time; repeating may help."""
+
+
+class CorruptCheckpoint(CheckpointError):
+    """A checkpoint is incomplete or altered, and was not restored."""
+
+
+class SnapshotChanged(CheckpointError):
+    """The job wrote to its checkpoint while it was read; nothing was published."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} changed while it was read")
+
+
+class UnsafeEntry(CheckpointError):
+    """Something in the checkpoint directory cannot be carried elsewhere: a device, a link out."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path, self.why = path, why
+        super().__init__(f"{path}: {why}")

@@ -1,0 +1,130 @@
+"""Reads a directory that must hold still while it is read."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from hybrid.agent.checkpoints.errors import SnapshotChanged
+from hybrid.agent.checkpoints.manifest import Manifest
+from hybrid.agent.checkpoints.packing import Packer
+from hybrid.agent.checkpoints.scan import (
+    FileStamp,
+    Listing,
+    block_bytes_for,
+    read_blocks,
+    scan,
+)
+
+_READ_BYTES = 4 << 20
+_READERS = 2
+_READ_AHEAD = 4
+
+Blocks = list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A directory that held still: its listing, and the blocks of each file by SHA-256."""
+
+    listing: Listing
+    digests: dict[str, tuple[bytes, ...]]
+
+
+class SnapshotReader:
+    """Reads a directory into a packer, leaving out what the base checkpoint tells already.
+
+    ``stamps`` says which local files were the base's files: they are not opened at all.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        packer: Packer,
+        base: Manifest | None,
+        stamps: dict[str, tuple[int, int, int]],
+    ) -> None:
+        self._root = root
+        self._packer = packer
+        self._base = {file.path: file for file in base.files} if base else {}
+        self._stamps = stamps
+        self._read: dict[tuple[str, FileStamp], tuple[bytes, ...]] = {}
+        self.read_bytes = 0
+
+    def read(self) -> Snapshot:
+        """One try; raises SnapshotChanged. A later try does not read again what stayed."""
+        listing = scan(self._root)
+        digests: dict[str, list[bytes]] = {}
+        with ThreadPoolExecutor(_READERS, thread_name_prefix="checkpoint-read") as pool:
+            try:
+                for path, blocks in self._ahead(pool, listing, digests):
+                    for digest, block in blocks:
+                        self.read_bytes += len(block)
+                        self._packer.add(digest, block)
+                        digests[path].append(digest)
+            finally:
+                pool.shutdown(cancel_futures=True)
+                self._keep(listing, digests)
+        found = {path: tuple(parts) for path, parts in digests.items()}
+        again = scan(self._root)
+        if again != listing:
+            raise SnapshotChanged(_first_difference(listing, again))
+        return Snapshot(listing, found)
+
+    def _keep(self, listing: Listing, digests: dict[str, list[bytes]]) -> None:
+        """Remember the files that have been read to their end, for the next try."""
+        for path, stamp in listing.files:
+            parts = digests.get(path, [])
+            if len(parts) * block_bytes_for(stamp.size_bytes) >= stamp.size_bytes:
+                self._read[path, stamp] = tuple(parts)
+
+    def _ahead(
+        self, pool: ThreadPoolExecutor, listing: Listing, digests: dict[str, list[bytes]]
+    ) -> Iterator[tuple[str, Blocks]]:
+        """Blocks in the order of the listing, while the next ones are being read and hashed."""
+        waiting: deque[tuple[str, Future[Blocks]]] = deque()
+        for path, stamp in listing.files:
+            known = self._known(path, stamp)
+            digests[path] = list(known or ())
+            if known is not None:
+                continue
+            block_bytes = block_bytes_for(stamp.size_bytes)
+            blocks = -(-stamp.size_bytes // block_bytes)
+            step = max(1, _READ_BYTES // block_bytes)
+            for start in range(0, blocks, step):
+                count = min(step, blocks - start)
+                waiting.append(
+                    (
+                        path,
+                        pool.submit(
+                            read_blocks, self._root, path, stamp, block_bytes, start, count
+                        ),
+                    )
+                )
+                if len(waiting) > _READ_AHEAD:
+                    ready, future = waiting.popleft()
+                    yield ready, future.result()
+        for ready, future in waiting:
+            yield ready, future.result()
+
+    def _known(self, path: str, stamp: FileStamp) -> tuple[bytes, ...] | None:
+        """The file's blocks, if they are known and need no sending."""
+        earlier = self._read.get((path, stamp))
+        if earlier is None:
+            base = self._base.get(path)
+            if base is None or base.size_bytes != stamp.size_bytes:
+                return None
+            if self._stamps.get(path) != (stamp.size_bytes, stamp.mtime_ns, stamp.inode):
+                return None
+            earlier = base.digests
+        return earlier if all(map(self._packer.has, earlier)) else None
+
+
+def _first_difference(before: Listing, after: Listing) -> str:
+    changed: set[str] = {path for path, _ in set(before.files) ^ set(after.files)}
+    changed |= {path for path, _ in set(before.directories) ^ set(after.directories)}
+    changed |= {path for path, _ in set(before.links) ^ set(after.links)}
+    return min(changed)
