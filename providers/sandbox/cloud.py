@@ -51,6 +51,7 @@ class SandboxCloud:
         self.config = config or SandboxConfig(machines=False)
         if self.config.machines and state_dir is None:
             raise ValueError("a cloud with machines needs a state directory")
+        self._clients: list[Any] = []
         self._http = HttpServer(port)
         try:
             self._park = (
@@ -86,6 +87,8 @@ class SandboxCloud:
         """Stop answering, end every machine and forget everything."""
         self._http.close()
         self._core.close()
+        for client in self._clients:
+            client.close()
 
     # -- where it is ------------------------------------------------------------------------
 
@@ -114,16 +117,21 @@ class SandboxCloud:
         """Zone → its subnet."""
         return dict(self._core.subnets)
 
+    @property
+    def image_id(self) -> str:
+        """The registered image that machines boot."""
+        return self._core.image_id
+
     def environment(self) -> dict[str, str]:
         """The variables that point any AWS SDK here."""
         return client_environment(self.url, self.region)
 
     def client(self, service: str, *, attempts: int = 1) -> Any:
-        """A boto3 client of this cloud. ``attempts`` counts the SDK's own tries, the first too."""
+        """A boto3 client of this cloud, closed with it. ``attempts`` counts the SDK's own tries."""
         import boto3
         from botocore.config import Config
 
-        return boto3.client(
+        client = boto3.client(
             service,  # type: ignore[call-overload]
             endpoint_url=self.url,
             region_name=self.region,
@@ -137,6 +145,8 @@ class SandboxCloud:
                 proxies={},
             ),
         )
+        self._clients.append(client)
+        return client
 
     # -- what it shows ----------------------------------------------------------------------
 

@@ -32,7 +32,14 @@ from providers.sandbox.cloud_init import (
     write_files,
 )
 from providers.sandbox.machine_root import translate
-from providers.sandbox.processes import become_subreaper, descendants, processes, send
+from providers.sandbox.processes import (
+    UNIT_MARKER,
+    become_subreaper,
+    descendants,
+    marked_as,
+    processes,
+    send,
+)
 from providers.sandbox.units import InvalidUnit, Unit, parse_systemctl, parse_unit
 
 UNIT_DIRECTORIES = ("/etc/systemd/system", "/lib/systemd/system", "/usr/lib/systemd/system")
@@ -157,8 +164,12 @@ class Init:
 
     def _stop_unit(self, name: str) -> None:
         service = self._services.pop(name, None)
-        if service is not None and service.pid is not None:
+        if service is None:
+            return
+        if service.pid is not None:
             send([service.pid], signal.SIGKILL)
+        if not service.unit.leaves_children:
+            self._kill_leftovers(name)
 
     def _start_due(self) -> None:
         now = time.monotonic()
@@ -181,6 +192,7 @@ class Init:
             **{key: translate(self._root, value) for key, value in unit.environment.items()},
             # the machine's own facts last: a unit cannot lose the marker that ends it
             **self._environment,
+            UNIT_MARKER: unit.name,
         }
         argv = [translate(self._root, word) for word in unit.exec_start]
         program = shutil.which(argv[0], path=environment["PATH"])
@@ -219,12 +231,25 @@ class Init:
         service.pid = None
         service.exit_code = exit_code
         self._say(f"{service.unit.name}: ended with {exit_code}")
+        if not service.unit.leaves_children:
+            self._kill_leftovers(service.unit.name)
         if service.unit.restarts_after(exit_code):
             service.state = "activating"
             service.restarts += 1
             service.start_at = time.monotonic() + service.unit.restart_s
         else:
             service.state = "inactive" if exit_code == 0 else "failed"
+
+    def _kill_leftovers(self, name: str) -> None:
+        # systemd sends SIGTERM, waits and sends SIGKILL; a machine shows the end of it at once
+        left = {
+            pid
+            for pid in descendants(os.getpid(), processes())
+            if marked_as(pid, UNIT_MARKER) == name
+        }
+        if left:
+            self._say(f"{name}: killing {len(left)} processes it left behind")
+            send(left, signal.SIGKILL)
 
     def _next_start_s(self) -> float | None:
         due = [each.start_at for each in self._services.values() if each.start_at is not None]

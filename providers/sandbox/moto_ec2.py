@@ -10,6 +10,7 @@ process share nothing.
 from __future__ import annotations
 
 import base64
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -36,6 +37,10 @@ STATE_CODES: Final = MappingProxyType(
 filter_dict_attribute_mapping.update(
     {"instance-lifecycle": "lifecycle", "client-token": "client_token"}
 )
+
+# moto would fill every new account with 1,300 foreign images and their volumes, which cost more
+# than all else at start; a cloud registers the one image that its machines boot
+os.environ.setdefault("MOTO_EC2_LOAD_DEFAULT_AMIS", "false")
 
 _account_lock = threading.Lock()
 _accounts_given = 0
@@ -68,6 +73,14 @@ class MotoEc2:
             for subnet in self._backend.describe_subnets()
             if subnet.default_for_az == "true" or subnet.default_for_az is True
         }
+
+    def register_image(self, name: str) -> str:
+        """Register the image that machines boot; returns its id."""
+        image = self._backend.register_image(name, "What every sandbox machine boots")
+        image.virtualization_type = "hvm"
+        image.architecture = "x86_64"
+        image.root_device_type = "ebs"
+        return str(image.id)
 
     def zone_of_subnet(self, subnet_id: str) -> str | None:
         """The zone of a subnet, or None when there is no such subnet."""

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MARKER = "HYBRID_SANDBOX_MACHINE"
+UNIT_MARKER = "HYBRID_SANDBOX_UNIT"
 
 _PROC = Path("/proc")
-_MARKER_BYTES = MARKER.encode() + b"="
 _PR_SET_CHILD_SUBREAPER = 36
 _SCAN_S = 0.02
 
@@ -71,15 +71,16 @@ def processes() -> dict[int, Process]:
     return found
 
 
-def marked_as(pid: int) -> str | None:
-    """The instance that a process belongs to by its environment, or None."""
+def marked_as(pid: int, marker: str = MARKER) -> str | None:
+    """The instance (or unit) that a process belongs to by its environment, or None."""
     try:
         environment = (_PROC / str(pid) / "environ").read_bytes()
     except OSError:
         return None
+    wanted = marker.encode() + b"="
     for variable in environment.split(b"\0"):
-        if variable.startswith(_MARKER_BYTES):
-            return variable[len(_MARKER_BYTES) :].decode("utf-8", "replace")
+        if variable.startswith(wanted):
+            return variable[len(wanted) :].decode("utf-8", "replace")
     return None
 
 

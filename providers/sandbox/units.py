@@ -1,7 +1,9 @@
 """The part of a systemd service file that a sandbox machine understands.
 
 Supported: ``ExecStart=``, ``Environment=``, ``Type=simple|exec|oneshot``, ``Restart=``,
-``RestartSec=``, ``StartLimitIntervalSec=``, ``StartLimitBurst=``. Everything else is kept as a list
+``RestartSec=``, ``StartLimitIntervalSec=``, ``StartLimitBurst=``, ``KillMode=``. The last one
+matters: without ``KillMode=process`` systemd ends what a service's main process leaves behind, and
+so does a sandbox machine. Everything else is kept as a list
 of ignored keys, so that a machine's console can say what it did not do.
 """
 
@@ -29,6 +31,7 @@ _UNDERSTOOD = frozenset(
         "RestartSec",
         "StartLimitIntervalSec",
         "StartLimitBurst",
+        "KillMode",
     }
 )
 # Words for people and for ordering at boot: a machine with two services loses nothing by them.
@@ -61,6 +64,7 @@ class Unit:
     restart_s: float
     limit_interval_s: float
     limit_burst: int
+    leaves_children: bool
     ignored: tuple[str, ...]
 
     def restarts_after(self, exit_code: int) -> bool:
@@ -101,7 +105,9 @@ def parse_unit(name: str, text: str) -> Unit:
         limit_interval_s=_span(
             name, _last(values, "StartLimitIntervalSec", str(DEFAULT_LIMIT_INTERVAL_S))
         ),
-        limit_burst=int(_last(values, "StartLimitBurst", str(DEFAULT_LIMIT_BURST))),
+        limit_burst=_whole(name, _last(values, "StartLimitBurst", str(DEFAULT_LIMIT_BURST))),
+        # systemd.kill(5): these two spare what is left in the control group
+        leaves_children=_last(values, "KillMode", "control-group") in ("process", "none"),
         ignored=tuple(sorted(values.keys() - _UNDERSTOOD - _HARMLESS)),
     )
 
@@ -152,6 +158,12 @@ def _environment(name: str, lines: list[str]) -> dict[str, str]:
 
 def _last(values: Mapping[str, list[str]], key: str, default: str) -> str:
     return values[key][-1] if key in values else default
+
+
+def _whole(name: str, text: str) -> int:
+    if not text.isdigit():
+        raise InvalidUnit(f"{name}: not a whole number: {text!r}")
+    return int(text)
 
 
 def _span(name: str, text: str) -> float:

@@ -85,7 +85,7 @@ class Bill(Document):
 
 
 class SandboxState(Document):
-    """The whole cloud at one moment. ``subnets``: zone → subnet id."""
+    """The whole cloud at one moment. ``subnets``: zone → subnet id; ``image_id``: a node image."""
 
     region: str
     account_id: str
@@ -93,6 +93,7 @@ class SandboxState(Document):
     now: float
     spot_notice_s: float
     subnets: dict[str, str]
+    image_id: str
     instances: tuple[InstanceView, ...]
     capacities: tuple[CapacityRule, ...]
     quotas: tuple[QuotaRule, ...]
