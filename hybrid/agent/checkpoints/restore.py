@@ -109,8 +109,8 @@ def _refuse_bad_paths(manifest: Manifest) -> None:
 
 
 def _lay_out(manifest: Manifest, building: Path) -> None:
-    for path, _ in manifest.directories:
-        (building / path).mkdir(parents=True, exist_ok=True)
+    for name, _ in manifest.directories:
+        (building / name).mkdir(parents=True, exist_ok=True)
     for file in manifest.files:
         path = building / file.path
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -198,9 +198,9 @@ def _fetch(objects: Objects, chunk: ChunkEntry, start: int, end: int) -> bytes:
 
 
 def _finish(manifest: Manifest, building: Path) -> None:
-    for path, to in manifest.links:
-        (building / path).parent.mkdir(parents=True, exist_ok=True)
-        (building / path).symlink_to(to)
+    for name, to in manifest.links:
+        (building / name).parent.mkdir(parents=True, exist_ok=True)
+        (building / name).symlink_to(to)
     for file in manifest.files:
         path = building / file.path
         path.chmod(file.mode & 0o777)

@@ -1,0 +1,1 @@
+"""Example jobs: plain programs that keep the job contract."""
