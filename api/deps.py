@@ -7,8 +7,8 @@ from typing import Annotated
 
 from fastapi import Depends, Path, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
-from hybrid.bootstrap import App
 
+from hybrid.bootstrap import App
 from hybrid.ports.access import Role
 from hybrid.services.access import Principal
 from hybrid.services.errors import NotAllowed, NotAuthenticated
@@ -59,3 +59,9 @@ Admin = Annotated[Principal, Depends(least(Role.ADMIN))]
 IdPath = Annotated[
     str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$", examples=["j7k2m9q4x8a"])
 ]
+
+
+def metrics_reader(request: Request, app: Product, given: _Credentials) -> None:
+    """Lets a viewer read the metrics, and everybody where the settings say so."""
+    if not app.settings.open_metrics:
+        least(Role.VIEWER)(principal(request, app, given))

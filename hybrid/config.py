@@ -82,6 +82,9 @@ class Settings(BaseSettings):
     )
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_ca: Path | None = Field(
+        default=None, description="What nodes trust the server by, if no public CA signed for it."
+    )
     behind_proxy: bool = Field(
         default=False, description="A proxy in front speaks TLS; bind off loopback without it."
     )
@@ -91,7 +94,32 @@ class Settings(BaseSettings):
         default=600.0, ge=5, le=86_400, description="How long a node goes on unheard."
     )
     source_deadline_s: Seconds = Field(
-        default=10.0, gt=0, le=300, description="For one engine or cloud to answer the loop."
+        default=20.0, gt=0, le=300, description="For one engine or cloud to answer the loop."
+    )
+    call_deadline_s: Seconds = Field(
+        default=60.0, gt=0, le=600, description="For one engine or cloud to do what it is told."
+    )
+    replan_s: Seconds = Field(
+        default=5.0, gt=0, le=300, description="Between plans while nothing changes."
+    )
+    planning_s: Seconds = Field(
+        default=1.0, gt=0, le=60, description="What improving one plan may take."
+    )
+    list_every_s: Seconds = Field(
+        default=5.0, gt=0, le=300, description="Between listings of a cloud with live claims."
+    )
+    list_idle_every_s: Seconds = Field(default=60.0, gt=0, le=3600)
+    offers_every_s: Seconds = Field(
+        default=60.0, gt=0, le=3600, description="Between two looks at a cloud's prices."
+    )
+    loop_lease_s: Seconds = Field(
+        default=15.0, ge=2, le=300, description="After so long another process takes the loop over."
+    )
+    silent_after_s: Seconds = Field(
+        default=20.0, ge=1, le=3600, description="A node unheard for so long gets no new runs."
+    )
+    absent_grace_s: Seconds = Field(
+        default=60.0, ge=1, le=3600, description="Two listings so far apart must miss a machine."
     )
 
     checkpoint_url: str | None = Field(

@@ -21,7 +21,7 @@ router = APIRouter(tags=["events"])
 
 LOOK_AGAIN_S = 0.5
 COMMENT_EVERY_S = 15.0
-"""Something is sent this often, so that proxies keep the connection and a gone reader is noticed."""
+"""Something is sent this often: proxies keep the connection, and a gone reader is noticed."""
 
 
 @router.get(

@@ -97,7 +97,7 @@ def get_pool(name: Name, app: Product, who: Viewer, response: Response) -> Shown
 )
 def put_pool(
     name: Name,
-    spec: Annotated[PoolSpec, Body(openapi_examples=_POOL_EXAMPLES)],  # type: ignore[arg-type]
+    spec: Annotated[PoolSpec, Body(openapi_examples=_POOL_EXAMPLES)],
     app: Product,
     who: Operator,
     response: Response,
