@@ -146,12 +146,9 @@ def _choice_hint(path: Path, given: Any) -> str:
 
 
 def _missing_hint(path: Path) -> str:
-    model = _annotation_at(path[:-1])
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        about = model.model_fields[str(path[-1])].description
-        if about:
-            return f"add {path[-1]}: {about[0].lower()}{about[1:].rstrip('.')}"
-    return f"add {path[-1]}"
+    info = _annotation_at(path[:-1]).model_fields[str(path[-1])]
+    about: str = info.description or ""
+    return f"add {path[-1]}: {about[:1].lower()}{about[1:]}".rstrip(".: ")
 
 
 def _field_hint(path: Path) -> str:

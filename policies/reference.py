@@ -9,12 +9,12 @@ import sys
 import types
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from hybrid.domain.quantities import format_duration, parse_duration_s, parse_gib
+from hybrid.domain.quantities import format_duration, parse_duration_s
 from policies.document import PolicyDocument
 from policies.presets import CLASSES
 from policies.sections import Strategy
@@ -38,10 +38,9 @@ Durations are seconds or text such as `45s`, `30m`, `1h30m`, `2d`; sizes are GiB
 def page() -> str:
     """The whole page, in Markdown."""
     parts = [_HEAD, _sections(PolicyDocument)]
-    seen: list[type[BaseModel]] = []
     for name, info in PolicyDocument.model_fields.items():
         for model in _models_in(info.annotation):
-            _chapter(name, model, seen, parts)
+            _chapter(name, model, parts)
     parts.append(_presets())
     return "\n".join(parts)
 
@@ -64,13 +63,8 @@ def _prose(doc: str) -> str:
     return " ".join(doc.split()).replace("``", "`")
 
 
-def _chapter(
-    path: str, model: type[BaseModel], seen: list[type[BaseModel]], parts: list[str]
-) -> None:
+def _chapter(path: str, model: type[BaseModel], parts: list[str]) -> None:
     """One model's table, then those of the models its fields hold."""
-    if model in seen:
-        return
-    seen.append(model)
     lines = [f"## {path}", "", _prose(model.__doc__ or ""), ""]
     lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, info in model.model_fields.items():
@@ -81,7 +75,7 @@ def _chapter(
     parts.append("\n".join([*lines, ""]))
     for name, info in model.model_fields.items():
         for inner in _models_in(info.annotation):
-            _chapter(f"{path}.{name}", inner, seen, parts)
+            _chapter(f"{path}.{name}", inner, parts)
 
 
 def _classes() -> list[str]:
@@ -126,17 +120,11 @@ def _named(annotation: Any) -> str:
         funcs = {getattr(m, "func", None) for m in inner[1:]}
         if parse_duration_s in funcs:
             return "duration"
-        if parse_gib in funcs:
-            return "size"
         return _named(inner[0])
     if origin in (Union, types.UnionType):
         return " or ".join(_named(a) for a in inner if a is not type(None))
     if origin is tuple:
         return f"list of {_named(inner[0])}"
-    if origin is dict:
-        return f"mapping of name to {_named(inner[1])}"
-    if origin is Literal:
-        return " \\| ".join(f"`{choice}`" for choice in inner)
     if annotation is Decimal:
         return "amount"
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
