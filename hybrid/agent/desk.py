@@ -29,6 +29,7 @@ from hybrid.agent.protocol import (
 from hybrid.domain.ids import ClaimId, JobId, NodeId, PoolName, RunId
 from hybrid.ports.clock import Clock
 from hybrid.ports.engine import NodeReport, RankPhase
+from hybrid.ports.errors import Gone
 from hybrid.ports.gpus import GpuReading
 from hybrid.ports.join import JoinGate
 from hybrid.ports.mailbox import NodeMailbox, NodeToken, NodeWork
@@ -159,11 +160,13 @@ class NodeDesk:
         own = {(order.run_id, order.rank) for order in work.orders}
         known = {run_id for run_id, _ in own} | set(work.acknowledged)
         ranks = tuple(rank.to_report(who.node_id) for rank in beat.ranks)
-        acknowledged = set(
-            self._mailbox.heard(
+        try:
+            over = self._mailbox.heard(
                 report, tuple(rank for rank in ranks if (rank.run_id, rank.rank) in own), at=now
             )
-        )
+        except Gone as error:
+            raise ProtocolRefusal(401, "node_forgotten", "this node was forgotten") from error
+        acknowledged = set(over)
         # What nobody here has heard of (any more) will never be applied: it may be forgotten too.
         acknowledged |= {rank.run_id for rank in ranks if rank.run_id not in known}
         acknowledged |= {rank.run_id for rank in ranks} & set(work.acknowledged)

@@ -151,9 +151,7 @@ class AgentEngine:
         self._mailbox.set_lease(node_id, until, epoch)
         self._bell.ring(f"node:{node_id}")
 
-    def logs(
-        self, job_id: JobId, run_id: RunId, rank: int, *, offset: int = 0
-    ) -> Iterator[bytes]:
+    def logs(self, job_id: JobId, run_id: RunId, rank: int, *, offset: int = 0) -> Iterator[bytes]:
         """What the server's copy holds from ``offset`` on."""
         return (piece.data for piece in self._logs.pieces(job_id, run_id, rank, offset))
 

@@ -111,7 +111,7 @@ class LogStore:
         """The ranks of a run that have printed anything."""
         folder = self._folder(job_id, run_id, 0).parent
         with contextlib.suppress(OSError):
-            return tuple(sorted(int(name) for name in os.listdir(folder) if name.isdigit()))
+            return tuple(sorted(int(each.name) for each in folder.iterdir() if each.name.isdigit()))
         return ()
 
     def read(

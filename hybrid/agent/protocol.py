@@ -15,7 +15,7 @@ understand each other. Sizes are bounded here because both ends read what the ot
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -181,6 +181,15 @@ class WireProgress(Wire):
     total: int = Field(ge=0, le=2**62)
     at: Instant
 
+    @classmethod
+    def of(cls, progress: Progress) -> Self:
+        """For sending."""
+        return cls(step=progress.step, total=progress.total, at=progress.at)
+
+    def to_domain(self) -> Progress:
+        """As received."""
+        return Progress(step=self.step, total=self.total, at=self.at)
+
 
 class WireCheckpoint(Wire):
     """As :class:`~hybrid.domain.job.Checkpoint`; what only the server knows is left out."""
@@ -190,6 +199,16 @@ class WireCheckpoint(Wire):
     committed_at: Instant
     size_bytes: int = Field(ge=0, le=2**62)
     commit_s: Span
+
+    def to_domain(self) -> Checkpoint:
+        """As received."""
+        return Checkpoint(
+            seq=self.seq,
+            step=self.step,
+            committed_at=self.committed_at,
+            size_bytes=self.size_bytes,
+            commit_s=self.commit_s,
+        )
 
 
 class WireRank(Wire):
@@ -209,6 +228,7 @@ class WireRank(Wire):
     checkpoint: WireCheckpoint | None = None
     checkpoint_problem: Words = ""
     first_step: int | None = Field(default=None, ge=0, le=2**62)
+    outputs: Digest | Literal[""] = ""
 
     def to_report(self, node_id: NodeId) -> RankReport:
         """As received from ``node_id``."""
@@ -225,18 +245,11 @@ class WireRank(Wire):
             stop_s=self.stop_s,
             problem=self.problem,
             tail=self.tail,
-            progress=progress
-            and Progress(step=progress.step, total=progress.total, at=progress.at),
-            checkpoint=saved
-            and Checkpoint(
-                seq=saved.seq,
-                step=saved.step,
-                committed_at=saved.committed_at,
-                size_bytes=saved.size_bytes,
-                commit_s=saved.commit_s,
-            ),
+            progress=None if progress is None else progress.to_domain(),
+            checkpoint=None if saved is None else saved.to_domain(),
             checkpoint_problem=self.checkpoint_problem,
             first_step=self.first_step,
+            outputs=self.outputs,
         )
 
 
@@ -250,6 +263,19 @@ class WireReading(Wire):
     power_w: float | None = Field(default=None, ge=0, le=1e6)
     power_limit_w: float | None = Field(default=None, ge=0, le=1e6)
     ecc_uncorrected: int | None = Field(default=None, ge=0, le=2**62)
+
+    @classmethod
+    def of(cls, reading: GpuReading) -> Self:
+        """For sending."""
+        return cls(
+            gpu_id=reading.gpu_id,
+            utilization=reading.utilization,
+            memory_used_gib=reading.memory_used_gib,
+            temperature_c=reading.temperature_c,
+            power_w=reading.power_w,
+            power_limit_w=reading.power_limit_w,
+            ecc_uncorrected=reading.ecc_uncorrected,
+        )
 
     def to_reading(self) -> GpuReading:
         """As received."""

@@ -73,6 +73,8 @@ class RankReport:
     checkpoint: Checkpoint | None = None
     checkpoint_problem: str = ""
     first_step: int | None = None
+    outputs: str = ""
+    """Digest of the archive of the named outputs, once they are in the artifact store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,9 +67,7 @@ class MemoryMailbox:
             for row in self._rows.values():
                 if row.token_sha256 == token_sha256:
                     report = row.report
-                    return NodeToken(
-                        node_id=report.id, pool=report.pool, claim_id=report.claim_id
-                    )
+                    return NodeToken(node_id=report.id, pool=report.pool, claim_id=report.claim_id)
             return None
 
     def work(self, node_id: NodeId) -> NodeWork:
@@ -78,9 +76,7 @@ class MemoryMailbox:
             return NodeWork(
                 revision=row.revision,
                 epoch=row.epoch,
-                orders=tuple(
-                    order for order in self._orders.values() if order.node_id == node_id
-                ),
+                orders=tuple(order for order in self._orders.values() if order.node_id == node_id),
                 acknowledged=tuple(row.acknowledged),
                 cordoned=row.cordoned,
                 lease_until=row.lease_until,
