@@ -102,9 +102,7 @@ class TokenStore(Protocol):
         """End a join token now; False when there is none of that id."""
         ...
 
-    def use_join_token(
-        self, sha256: str, *, node_id: NodeId, token_sha256: str, at: float
-    ) -> bool:
+    def use_join_token(self, sha256: str, *, node_id: NodeId, token_sha256: str, at: float) -> bool:
         """Mark a join token used by a node under its own token.
 
         True the first time and for the same node with the same token again; False for anybody

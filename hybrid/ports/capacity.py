@@ -19,6 +19,8 @@ class MachineState(StrEnum):
 
     PENDING = "pending"
     RUNNING = "running"
+    STOPPED = "stopped"
+    """Halted but not ended, by somebody's hand: it runs nothing, and still has to be ended."""
     ENDING = "ending"
     ENDED = "ended"
 

@@ -167,7 +167,7 @@ def _terminations(
 ) -> Iterator[TerminateMachine]:
     ending = _machines_in(observation, (MachineState.ENDING, MachineState.ENDED))
     for claim in sorted(world.claims.values(), key=lambda c: c.id):
-        if claim.state is not ClaimState.TERMINATING or claim.machine_id is None:
+        if claim.state not in _TO_END or claim.machine_id is None:
             continue
         if claim.machine_id in ending:
             continue
@@ -182,6 +182,10 @@ def _terminations(
         if isinstance(source, Known):
             for machine in orphans(source.value, world.claims, now, rules):
                 yield TerminateMachine(provider=provider, machine_id=machine.id, claim=None)
+
+
+# a lost claim whose machine is listed all the same (halted by hand) has it ended too
+_TO_END = (ClaimState.TERMINATING, ClaimState.LOST)
 
 
 def _machines_in(observation: Observation, states: tuple[MachineState, ...]) -> set[MachineId]:

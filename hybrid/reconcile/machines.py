@@ -25,7 +25,8 @@ from hybrid.reconcile.learning import Lessons
 from hybrid.reconcile.nodes import noticed
 from hybrid.reconcile.rules import SyncRules
 
-_OVER = (MachineState.ENDING, MachineState.ENDED)
+_OVER = (MachineState.STOPPED, MachineState.ENDING, MachineState.ENDED)
+_LEAVING = (MachineState.ENDING, MachineState.ENDED)
 _HELD = (ClaimState.BOOTING, ClaimState.READY, ClaimState.CORDONED, ClaimState.DRAINING)
 
 
@@ -275,7 +276,7 @@ def orphans(
     return tuple(
         machine
         for machine in sorted(facts.machines, key=lambda m: m.id)
-        if machine.state not in _OVER
+        if machine.state not in _LEAVING
         and not _stands_for(live, machine)
         and now - machine.launched_at > rules.absent_grace_s
     )

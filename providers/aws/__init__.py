@@ -1,0 +1,32 @@
+"""Amazon EC2 as capacity.
+
+============================  ==================================================================
+:mod:`.provider`              the CapacityProvider: lists, launches, ends
+:mod:`.errors`                EC2's codes → typed errors, in one table
+:mod:`.requests`              a claim → the complete RunInstances request, as stored JSON
+:mod:`.user_data`             what a machine is told at boot, its lease timer first
+:mod:`.machines`              what DescribeInstances says → Machine
+:mod:`.offers`                pools × zones × types × markets → offers, with prices
+:mod:`.prices`                list prices and spot prices
+============================  ==================================================================
+
+boto3 is imported when a provider is made, not before.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from providers.aws.provider import AwsProvider
+
+
+def create(
+    *, name: str, region: str, installation: str, endpoint_url: str | None = None
+) -> AwsProvider:
+    """The provider of one account and region, by boto3's own chain of credentials."""
+    from providers.aws.provider import AwsProvider
+
+    return AwsProvider(
+        name=name, region=region, installation=installation, endpoint_url=endpoint_url
+    )

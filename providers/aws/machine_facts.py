@@ -1,0 +1,76 @@
+"""EC2's own listing of a machine type, joined with the hardware catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hybrid.hardware.catalogue import UnknownGpuModel, identify_ec2
+from hybrid.hardware.machine_types import UnknownMachineType, machine_type
+from hybrid.topology.presets import default_preset, preset
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """What a machine of a type has. ``gpu_model`` is empty for one without GPUs."""
+
+    gpus: int
+    gpu_model: str
+    gpu_memory_gib: float
+    links_gbps: tuple[tuple[float, ...], ...]
+    cpus: float
+    memory_gib: float
+    architecture: str
+
+
+def facts(listing: Iterable[Mapping[str, Any]]) -> dict[str, MachineFacts]:
+    """By machine type; types whose GPU is in no catalogue are left out."""
+    found = {}
+    for row in listing:
+        made = _facts(row)
+        if made is not None:
+            found[str(row["InstanceType"])] = made
+    return found
+
+
+def _facts(row: Mapping[str, Any]) -> MachineFacts | None:
+    architectures = row.get("ProcessorInfo", {}).get("SupportedArchitectures", ["x86_64"])
+    cpus = float(row["VCpuInfo"]["DefaultVCpus"])
+    memory_gib = float(row["MemoryInfo"]["SizeInMiB"]) / 1024
+    architecture = "aarch64" if "arm64" in architectures else "x86_64"
+    listed = row.get("GpuInfo", {}).get("Gpus", ())
+    if not listed:
+        return MachineFacts(
+            gpus=0,
+            gpu_model="",
+            gpu_memory_gib=0.0,
+            links_gbps=(),
+            cpus=cpus,
+            memory_gib=memory_gib,
+            architecture=architecture,
+        )
+    first = listed[0]
+    count = int(first["Count"])
+    try:
+        model = identify_ec2(first["Name"], float(first["MemoryInfo"]["SizeInMiB"]))
+    except UnknownGpuModel:
+        return None
+    graph = preset(_links(str(row["InstanceType"]), model.key, count), model.key, count)
+    return MachineFacts(
+        gpus=count,
+        gpu_model=model.key,
+        gpu_memory_gib=model.usable_memory_gib,
+        links_gbps=graph.gbps,
+        cpus=cpus,
+        memory_gib=memory_gib,
+        architecture=architecture,
+    )
+
+
+def _links(name: str, model_key: str, count: int) -> str:
+    """The link preset: EC2 does not list how GPUs are connected, the catalogue does."""
+    try:
+        return machine_type(name).links
+    except UnknownMachineType:
+        return default_preset(model_key, count)

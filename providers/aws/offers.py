@@ -1,0 +1,89 @@
+"""Pools × zones × machine types × markets → offers. What cannot be used says why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hybrid.domain.ids import PoolName
+from hybrid.domain.job_spec import Market
+from hybrid.domain.offer import Offer, offer_id
+from hybrid.domain.pool_spec import BurstPool
+from hybrid.ports.capacity import Offers
+from providers.aws.machine_facts import MachineFacts
+from providers.aws.prices import Price
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """What the region sells: facts per machine type, where each is sold, and prices."""
+
+    facts: Mapping[str, MachineFacts]
+    sold: frozenset[tuple[str, str]]
+    on_demand: Mapping[str, Price]
+    spot: Mapping[tuple[str, str], Price]
+
+
+def offers(pools: Sequence[BurstPool], region: Region) -> Offers:
+    """The offers of the pools, and for each that is ignored its id and the reason."""
+    usable: list[Offer] = []
+    ignored: list[tuple[str, str]] = []
+    for pool in pools:
+        for zone, machine_type, market in _combinations(pool):
+            name = offer_id(PoolName(pool.name), zone, machine_type, market)
+            found = _offer(pool, zone, machine_type, market, region)
+            if isinstance(found, Offer):
+                usable.append(found)
+            else:
+                ignored.append((str(name), found))
+    return Offers(tuple(usable), tuple(ignored))
+
+
+def _combinations(pool: BurstPool) -> Iterator[tuple[str, str, Market]]:
+    for zone in pool.zones:
+        for machine_type in pool.machine_types:
+            for market in pool.markets:
+                yield zone.name, machine_type, market
+
+
+def _offer(
+    pool: BurstPool, zone: str, machine_type: str, market: Market, region: Region
+) -> Offer | str:
+    facts = region.facts.get(machine_type)
+    if facts is None:
+        return f"EC2 knows no machine type {machine_type}, or its GPU is not in the catalogue"
+    if (machine_type, zone) not in region.sold:
+        return f"{machine_type} is not sold in {zone}"
+    listed = region.on_demand.get(machine_type)
+    price = region.spot.get((machine_type, zone)) if market is Market.SPOT else listed
+    if price is None:
+        return f"no {market.replace('_', '-')} price is known"
+    if price.micros_per_hour <= 0:
+        return f"its {market.replace('_', '-')} price is {price.micros_per_hour} micro-dollars"
+    # a spot machine never costs more than the list price: that is what is bid for it
+    ceiling = max(price.micros_per_hour, listed.micros_per_hour if listed else 0)
+    spot = market is Market.SPOT
+    name = PoolName(pool.name)
+    return Offer(
+        id=offer_id(name, zone, machine_type, market),
+        pool=name,
+        provider=pool.provider,
+        region=pool.region,
+        zone=zone,
+        machine_type=machine_type,
+        market=market,
+        gpus=facts.gpus,
+        gpu_model=facts.gpu_model,
+        gpu_memory_gib=facts.gpu_memory_gib,
+        links_gbps=facts.links_gbps,
+        cpus=facts.cpus,
+        memory_gib=facts.memory_gib,
+        architecture=facts.architecture,
+        price_micros_per_hour=price.micros_per_hour,
+        price_ceiling_micros_per_hour=ceiling,
+        priced_at=price.at,
+        price_source=price.source,
+        interruptions_per_hour=pool.interruptions_per_hour if spot else 0.0,
+        notice_s=pool.notice if spot else 0.0,
+        boot_s=pool.boot.expected,
+    )

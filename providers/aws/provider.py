@@ -1,0 +1,204 @@
+"""The CapacityProvider of one AWS account in one region."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, Final
+
+import boto3
+from botocore.config import Config
+
+from hybrid.domain.claim import Claim
+from hybrid.domain.ids import MachineId
+from hybrid.domain.pool_spec import BurstPool
+from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers
+from hybrid.ports.errors import Gone, OutcomeUnknown
+from providers.aws import machine_facts, requests
+from providers.aws.errors import Scopes, translated
+from providers.aws.machines import machine
+from providers.aws.offers import Region, offers
+from providers.aws.prices import Prices
+
+CONSOLE_LIMIT: Final = 65_536
+
+# Reads are safe to repeat. A launch is repeated by us, under its token: repeats by the SDK would
+# hammer a zone that is full (InsufficientInstanceCapacity comes as a retryable HTTP 500).
+_READS: Final = Config(
+    connect_timeout=5, read_timeout=20, retries={"mode": "standard", "total_max_attempts": 3}
+)
+_WRITES: Final = Config(
+    connect_timeout=5, read_timeout=45, retries={"mode": "standard", "total_max_attempts": 1}
+)
+PRICING_REGION: Final = "us-east-1"
+"""The Pricing API answers in a few regions only; this one holds the prices of all."""
+
+
+@cache
+def _session() -> Any:
+    """One for all providers: it keeps the service descriptions, which take long to read."""
+    return boto3.session.Session()
+
+
+class AwsProvider:
+    """Launches, lists and ends EC2 instances. Safe to call from several threads."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        region: str,
+        installation: str,
+        endpoint_url: str | None = None,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._name, self._installation = name, installation
+        self._scopes = Scopes(provider=name, region=region)
+        session = _session()
+
+        def client(service: str, config: Config, at: str = region) -> Any:
+            return session.client(service, region_name=at, config=config, endpoint_url=endpoint_url)
+
+        self._reads = client("ec2", _READS)
+        self._writes = client("ec2", _WRITES)
+        pricing = client("pricing", _READS, PRICING_REGION)
+        self._prices = Prices(self._reads, pricing, region=region, scopes=self._scopes, now=now)
+        self._lock = threading.Lock()
+        self._facts: dict[str, machine_facts.MachineFacts] = {}
+        self._sold: dict[str, frozenset[tuple[str, str]]] = {}
+
+    @property
+    def name(self) -> str:
+        """What pools call it."""
+        return self._name
+
+    @property
+    def token_validity_s(self) -> float:
+        """EC2 keeps a ClientToken for at least as long as its instance shows, an hour past its
+        end, and at least 24 hours."""
+        return 86_400.0
+
+    def offers(self, pools: Sequence[BurstPool]) -> Offers:
+        """What the pools could get now, priced."""
+        types = sorted({each for pool in pools for each in pool.machine_types})
+        zones = sorted({zone.name for pool in pools for zone in pool.zones})
+        if not types:
+            return Offers(())
+        self._learn_types(types)
+        spot_types = sorted(
+            {each for pool in pools if "spot" in pool.markets for each in pool.machine_types}
+        )
+        region = Region(
+            facts=self._facts,
+            sold=frozenset().union(*(self._sold.get(each, frozenset()) for each in types)),
+            on_demand=self._prices.on_demand(types),
+            spot=self._prices.spot(spot_types, zones) if spot_types else {},
+        )
+        return offers(pools, region)
+
+    def list_machines(self) -> tuple[Machine, ...]:
+        """Every instance tagged with this installation, those ended lately included."""
+        filters = [{"Name": f"tag:{requests.TAG_INSTALLATION}", "Values": [self._installation]}]
+        with translated(self._scopes):
+            pages = self._reads.get_paginator("describe_instances").paginate(Filters=filters)
+            instances = [
+                instance
+                for page in pages
+                for reservation in page["Reservations"]
+                for instance in reservation["Instances"]
+            ]
+        return tuple(machine(instance) for instance in instances)
+
+    def prepare(self, claim: Claim, pool: BurstPool, boot: BootInfo) -> str:
+        """The complete RunInstances request of a claim, as JSON."""
+        return requests.prepare(claim, pool, boot)
+
+    def launch(self, request: str, join_token: str) -> Machine:
+        """Run the instance of a prepared request."""
+        parameters = requests.parameters(request, join_token)
+        with translated(self._launch_scopes(parameters)):
+            answer = self._writes.run_instances(**parameters)
+        if not answer["Instances"]:
+            raise OutcomeUnknown("RunInstances answered without an instance")
+        return machine(answer["Instances"][0])
+
+    def terminate(self, machine_id: MachineId) -> None:
+        """End an instance; one that is not there any more is ended already."""
+        try:
+            with translated(self._scopes):
+                self._writes.terminate_instances(InstanceIds=[machine_id])
+        except Gone:
+            return
+
+    def notices(self) -> tuple[Notice, ...]:
+        """None: EC2 tells its machines themselves, and their agents tell us."""
+        return ()
+
+    def console(self, machine_id: MachineId) -> str:
+        """The instance's console output, the last 64 KiB."""
+        with translated(self._scopes):
+            answer = self._reads.get_console_output(InstanceId=machine_id)
+        return str(answer.get("Output") or "")[-CONSOLE_LIMIT:]
+
+    def _launch_scopes(self, parameters: dict[str, Any]) -> Scopes:
+        tags = {t["Key"]: t["Value"] for t in parameters["TagSpecifications"][0]["Tags"]}
+        market = "spot" if "InstanceMarketOptions" in parameters else "on_demand"
+        machine_type = parameters["InstanceType"]
+        zone = tags[requests.TAG_ZONE]
+        return Scopes(
+            provider=self._name,
+            region=self._scopes.region,
+            zone=zone,
+            offer=f"{tags[requests.TAG_POOL]}/{zone}/{machine_type}/{market}",
+            family=quota_family(machine_type),
+            market=market,
+        )
+
+    def _learn_types(self, types: Sequence[str]) -> None:
+        """What EC2 lists of types we have not met; kept for as long as we run."""
+        with self._lock:
+            new = [each for each in types if each not in self._sold]
+        if not new:
+            return
+        with translated(self._scopes):
+            # a filter, not a list of names: one unknown name must not hide the others
+            rows = [
+                row
+                for page in self._reads.get_paginator("describe_instance_types").paginate(
+                    Filters=[{"Name": "instance-type", "Values": new}]
+                )
+                for row in page["InstanceTypes"]
+            ]
+            offered = [
+                (row["InstanceType"], row["Location"])
+                for page in self._reads.get_paginator("describe_instance_type_offerings").paginate(
+                    LocationType="availability-zone",
+                    Filters=[{"Name": "instance-type", "Values": new}],
+                )
+                for row in page["InstanceTypeOfferings"]
+            ]
+        with self._lock:
+            self._facts |= machine_facts.facts(rows)
+            for each in new:
+                self._sold[each] = frozenset(pair for pair in offered if pair[0] == each)
+
+
+def quota_family(machine_type: str) -> str:
+    """The vCPU quota that a machine type counts against ("Amazon EC2 service quotas")."""
+    series = machine_type.split(".", 1)[0]
+    for prefix, family in _FAMILIES:
+        if series.startswith(prefix):
+            return family
+    return "Standard"
+
+
+# the longer prefixes first: "inf2" is no "i" series
+_FAMILIES: Final = (
+    ("inf", "Inf"),
+    ("trn", "Trn"),
+    ("vt", "G and VT"),
+    ("g", "G and VT"),
+    ("p", "P"),
+)
