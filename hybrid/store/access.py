@@ -108,7 +108,7 @@ class AccessRows:
     def use_join_token(self, sha256: str, *, node_id: NodeId, token_sha256: str, at: float) -> bool:
         """Mark a join token used by a node under its own token; False when it is used otherwise,
         revoked or expired."""
-        return self._database.write(
+        return self._database.write_twice(
             lambda connection: use_join_token(
                 connection,
                 sha256,
@@ -135,11 +135,7 @@ class AccessRows:
                     )
                 )
 
-        try:
-            self._database.write(work)
-        except IntegrityError:
-            # another process noted the same upload at the same moment: so it is noted
-            assert self.artifact(artifact.digest, artifact.team) is not None
+        self._database.write_twice(work)
 
     def artifact(self, digest: str, team: str) -> Artifact | None:
         """The upload of a team."""

@@ -20,7 +20,9 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
     ArgumentError,
+    DatabaseError,
     DBAPIError,
+    IntegrityError,
     InterfaceError,
     OperationalError,
     SQLAlchemyError,
@@ -83,6 +85,14 @@ class Database:
         """
         return self._retrying(lambda: self._write_once(work, durable=durable))
 
+    def write_twice(self, work: Callable[[Connection], T]) -> T:
+        """As :meth:`write`, for work that adds a row unless it is there: when another adds it at
+        the same moment, the second time sees it."""
+        try:
+            return self.write(work)
+        except IntegrityError:
+            return self.write(work)
+
     def close(self) -> None:
         """Close every connection."""
         self.engine.dispose()
@@ -125,16 +135,28 @@ class Database:
         """Raise StoreUnavailable for what the database's driver says when it cannot be used."""
         try:
             yield
-        except (OperationalError, InterfaceError, PoolTimeout) as problem:
-            raise StoreUnavailable(
-                f"the database {self.shown} cannot be used: {_first_line(problem)}"
-            ) from problem
-        except DBAPIError as problem:
-            if type(problem) is not DBAPIError and not problem.connection_invalidated:
+        except (DBAPIError, PoolTimeout) as problem:
+            if _sqlite_name(problem) == "SQLITE_NOTADB":
+                raise WrongDatabase(f"{self.shown} is not a database") from problem
+            if not _means_unavailable(problem):
                 raise
             raise StoreUnavailable(
                 f"the database {self.shown} cannot be used: {_first_line(problem)}"
             ) from problem
+
+
+def _means_unavailable(problem: SQLAlchemyError) -> bool:
+    """Whether the database could not do it, rather than was asked for something wrong."""
+    return (
+        isinstance(problem, OperationalError | InterfaceError | PoolTimeout)
+        or type(problem) is DatabaseError  # SQLite: the file is damaged
+        or (isinstance(problem, DBAPIError) and problem.connection_invalidated)
+    )
+
+
+def _sqlite_name(problem: SQLAlchemyError) -> str:
+    name = getattr(getattr(problem, "orig", None), "sqlite_errorname", "")
+    return str(name or "")
 
 
 def _last_error(state: RetryCallState) -> Any:
@@ -150,8 +172,7 @@ def _undone_by_another(problem: BaseException) -> bool:
     if sqlstate is not None:
         # serialization failure, deadlock, lock not available
         return sqlstate in {"40001", "40P01", "55P03"}
-    name = getattr(problem.orig, "sqlite_errorname", "") or ""
-    return name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+    return _sqlite_name(problem).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def _first_line(problem: SQLAlchemyError) -> str:

@@ -7,28 +7,36 @@ locked first by whoever changes what the node should be doing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, delete, insert, select, update
 
 from hybrid.domain.ids import ClaimId, NodeId, PoolName, RunId
-from hybrid.ports.engine import NodeReport, RankPhase, RankReport
+from hybrid.ports.engine import NodeReport, RankReport
 from hybrid.ports.errors import Gone
 from hybrid.ports.mailbox import NodeOrder, NodeToken, NodeWork
 from hybrid.ports.store import EpochPassed
 from hybrid.store.access import use_join_token
 from hybrid.store.database import Database
-from hybrid.store.documents import dump, load
+from hybrid.store.documents import load
+from hybrid.store.mail_rows import (
+    bump,
+    has_order,
+    is_over,
+    keep_ranks,
+    keep_report,
+    locked,
+    order_of,
+    report_document,
+)
 from hybrid.store.questions import nameable
 from hybrid.store.tables import mail_acks, mail_nodes, mail_orders, mail_ranks, system
 
 ACK_KEPT_S = 600.0
 """How long a node is told that a run is over after it has stopped naming it: as long as an answer
 that was on its way then could still start it."""
-
-_PHASES = tuple(RankPhase)
 
 
 class MailboxRows:
@@ -46,7 +54,7 @@ class MailboxRows:
             return False
 
         def work(connection: Connection) -> bool:
-            row = _locked(connection, [report.id]).get(report.id)
+            row = locked(connection, [report.id]).get(report.id)
             if row is not None and (row.token_sha256, row.pool, row.claim_id) != (
                 token_sha256,
                 report.pool,
@@ -63,7 +71,7 @@ class MailboxRows:
             ):
                 return False
             if row is not None:
-                _keep_report(connection, row, report, at)
+                keep_report(connection, row, report, at)
                 return True
             connection.execute(
                 insert(mail_nodes).values(
@@ -72,7 +80,7 @@ class MailboxRows:
                     claim_id=report.claim_id,
                     token_sha256=token_sha256,
                     heard_at=at,
-                    doc=_document(report),
+                    doc=report_document(report),
                     # a node that was forgotten and joins again must not meet old numbers
                     work_revision=int(at * 1000) + 1,
                     epoch=0,
@@ -82,7 +90,7 @@ class MailboxRows:
             )
             return True
 
-        return self._database.write(work)
+        return self._database.write_twice(work)
 
     def heard(
         self, report: NodeReport, ranks: tuple[RankReport, ...], *, at: float
@@ -97,10 +105,10 @@ class MailboxRows:
 
         def work(connection: Connection) -> tuple[RunId, ...]:
             nonlocal changed
-            row = _locked(connection, [report.id]).get(report.id)
+            row = locked(connection, [report.id]).get(report.id)
             if row is None:
                 raise Gone(f"node {report.id} has not joined, or was forgotten")
-            _keep_report(connection, row, report, at)
+            keep_report(connection, row, report, at)
             over = {
                 ack.run_id: ack.heard_at
                 for ack in connection.execute(
@@ -117,8 +125,8 @@ class MailboxRows:
             if stale:
                 mine = mail_acks.c.node_id == report.id
                 connection.execute(delete(mail_acks).where(mine, mail_acks.c.run_id.in_(stale)))
-                _bump(connection, [report.id])
-            _keep_ranks(connection, report.id, [rank for rank in ranks if rank.run_id not in over])
+                bump(connection, [report.id])
+            keep_ranks(connection, report.id, [rank for rank in ranks if rank.run_id not in over])
             return tuple(sorted(RunId(run_id) for run_id in over))
 
         over = self._database.write(work, durable=False)
@@ -168,7 +176,7 @@ class MailboxRows:
             return NodeWork(
                 revision=row.work_revision,
                 epoch=row.epoch,
-                orders=tuple(_order(order) for order in orders),
+                orders=tuple(order_of(order) for order in orders),
                 acknowledged=tuple(RunId(run_id) for run_id in over.scalars()),
                 cordoned=bool(row.cordoned),
                 lease_until=row.lease_until,
@@ -190,7 +198,7 @@ class MailboxRows:
                 lowest=min((order.epoch for order in orders), default=0),
             )
             for order in orders:
-                if _has_order(connection, order) or _is_over(connection, order):
+                if has_order(connection, order) or is_over(connection, order):
                     continue
                 connection.execute(
                     insert(mail_orders).values(
@@ -203,7 +211,7 @@ class MailboxRows:
                     )
                 )
                 changed.add(order.node_id)
-            _bump(connection, changed)
+            bump(connection, changed)
             return sorted(changed)
 
         self._tell(self._database.write(work))
@@ -221,7 +229,7 @@ class MailboxRows:
             if stopping:
                 connection.execute(update(mail_orders).where(mine).values(stop=stop))
             changed |= stopping
-            _bump(connection, changed)
+            bump(connection, changed)
             return sorted(changed)
 
         self._tell(self._database.write(work))
@@ -235,7 +243,7 @@ class MailboxRows:
             for table in (mail_orders, mail_ranks):
                 found = select(table.c.node_id).where(table.c.run_id == run_id).distinct()
                 nodes |= {NodeId(id_) for id_ in connection.execute(found).scalars()}
-            rows = _locked(connection, nodes)
+            rows = locked(connection, nodes)
             for table in (mail_orders, mail_ranks):
                 connection.execute(delete(table).where(table.c.run_id == run_id))
             same = mail_acks.c.run_id == run_id
@@ -246,7 +254,7 @@ class MailboxRows:
                         node_id=node_id, run_id=run_id, heard_at=rows[node_id].heard_at
                     )
                 )
-            _bump(connection, rows)
+            bump(connection, rows)
             return sorted(rows)
 
         self._tell(self._database.write(work))
@@ -262,13 +270,15 @@ class MailboxRows:
     def _set(self, node_id: NodeId, epoch: int, **values: Any) -> None:
         def work(connection: Connection) -> list[NodeId]:
             changed = self._command(connection, {node_id}, epoch)
-            row = _locked(connection, [node_id])[node_id]
+            row = connection.execute(
+                select(mail_nodes).where(mail_nodes.c.node_id == node_id)
+            ).one()
             if any(getattr(row, name) != value for name, value in values.items()):
                 connection.execute(
                     update(mail_nodes).where(mail_nodes.c.node_id == node_id).values(values)
                 )
                 changed.add(node_id)
-            _bump(connection, changed)
+            bump(connection, changed)
             return sorted(changed)
 
         self._tell(self._database.write(work))
@@ -283,7 +293,7 @@ class MailboxRows:
     ) -> set[NodeId]:
         """Lock the nodes for a command of an epoch; returns those to whom that epoch is new."""
         leading = connection.execute(select(system.c.epoch)).scalar_one()
-        rows = _locked(connection, node_ids)
+        rows = locked(connection, node_ids)
         missing = sorted(node_ids - rows.keys())
         if missing:
             raise Gone(f"node {missing[0]} has not joined, or was forgotten")
@@ -328,121 +338,9 @@ class MailboxRows:
         """The node is gone for good: drop its rows and its token."""
 
         def work(connection: Connection) -> None:
-            _locked(connection, [node_id])
+            locked(connection, [node_id])
             for table in (mail_orders, mail_ranks, mail_acks, mail_nodes):
                 connection.execute(delete(table).where(table.c.node_id == node_id))
 
         self._database.write(work)
         self._work_changed(node_id)
-
-
-# --- rows --------------------------------------------------------------------------------------
-
-
-def _locked(connection: Connection, node_ids: Iterable[NodeId]) -> dict[NodeId, Row[Any]]:
-    """The nodes' rows, locked in one order, so that two who lock several cannot wait for each
-    other."""
-    wanted = sorted(node_ids)
-    if not wanted:
-        return {}
-    question = (
-        select(mail_nodes)
-        .where(mail_nodes.c.node_id.in_(wanted))
-        .order_by(mail_nodes.c.node_id)
-        .with_for_update()
-    )
-    return {NodeId(row.node_id): row for row in connection.execute(question)}
-
-
-def _bump(connection: Connection, node_ids: Iterable[NodeId]) -> None:
-    changed = sorted(node_ids)
-    if changed:
-        connection.execute(
-            update(mail_nodes)
-            .where(mail_nodes.c.node_id.in_(changed))
-            .values(work_revision=mail_nodes.c.work_revision + 1)
-        )
-
-
-def _document(report: NodeReport) -> str:
-    """A report without what changes at every heartbeat: the row is written only when it says
-    something else."""
-    return dump(replace(report, heard_at=0.0))
-
-
-def _keep_report(connection: Connection, row: Row[Any], report: NodeReport, at: float) -> None:
-    # who it is was settled when it joined, whatever it says now
-    claim_id = None if row.claim_id is None else ClaimId(row.claim_id)
-    doc = _document(replace(report, pool=PoolName(row.pool), claim_id=claim_id))
-    values: dict[str, Any] = {"heard_at": max(row.heard_at, at)}
-    if doc != row.doc and at >= row.heard_at:
-        values["doc"] = doc
-    connection.execute(update(mail_nodes).where(mail_nodes.c.node_id == row.node_id).values(values))
-
-
-def _keep_ranks(connection: Connection, node_id: NodeId, ranks: Sequence[RankReport]) -> None:
-    mine = mail_ranks.c.node_id == node_id
-    stored = {
-        (row.run_id, row.rank): row for row in connection.execute(select(mail_ranks).where(mine))
-    }
-    for rank in ranks:
-        said = replace(rank, node_id=node_id)
-        row = stored.pop((rank.run_id, rank.rank), None)
-        values = {"phase": said.phase.value, "doc": dump(said)}
-        if row is None:
-            key = {"node_id": node_id, "run_id": rank.run_id, "rank": rank.rank}
-            connection.execute(insert(mail_ranks).values({**key, **values}))
-        elif row.doc != values["doc"] and _further(row.phase, said.phase):
-            connection.execute(_the_rank(row).values(values))
-    for row in stored.values():
-        if row.phase != RankPhase.ENDED.value:
-            connection.execute(
-                delete(mail_ranks).where(
-                    mine, mail_ranks.c.run_id == row.run_id, mail_ranks.c.rank == row.rank
-                )
-            )
-
-
-def _the_rank(row: Row[Any]) -> Any:
-    return update(mail_ranks).where(
-        mail_ranks.c.node_id == row.node_id,
-        mail_ranks.c.run_id == row.run_id,
-        mail_ranks.c.rank == row.rank,
-    )
-
-
-def _further(stored: str, said: RankPhase) -> bool:
-    return _PHASES.index(said) >= _PHASES.index(RankPhase(stored))
-
-
-def _has_order(connection: Connection, order: NodeOrder) -> bool:
-    return (
-        connection.execute(
-            select(mail_orders.c.rank).where(
-                mail_orders.c.run_id == order.run_id, mail_orders.c.rank == order.rank
-            )
-        ).first()
-        is not None
-    )
-
-
-def _is_over(connection: Connection, order: NodeOrder) -> bool:
-    return (
-        connection.execute(
-            select(mail_acks.c.run_id).where(
-                mail_acks.c.node_id == order.node_id, mail_acks.c.run_id == order.run_id
-            )
-        ).first()
-        is not None
-    )
-
-
-def _order(row: Row[Any]) -> NodeOrder:
-    return NodeOrder(
-        run_id=RunId(row.run_id),
-        rank=row.rank,
-        node_id=NodeId(row.node_id),
-        epoch=row.epoch,
-        document=row.document,
-        stop=row.stop,
-    )

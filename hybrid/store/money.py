@@ -8,7 +8,7 @@ up to get from one to the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,9 +26,9 @@ from sqlalchemy import (
 from hybrid.domain.budget import Balance, Budget, Scope
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
-from hybrid.domain.reasons import Reason
-from hybrid.ledger.caps import after, fits
+from hybrid.ledger.caps import after, held_change_micros
 from hybrid.ledger.periods import period_start_at
+from hybrid.ledger.replay import replay
 from hybrid.store.documents import dump, load
 from hybrid.store.tables import balances, ledger
 
@@ -40,86 +40,96 @@ _HELD = case(
 _IS_CHARGE = ledger.c.kind.in_([EntryKind.CHARGE.value, EntryKind.SETTLEMENT.value])
 
 
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The balances, and the entries of this transaction that are not in the table yet."""
+
+    balances: tuple[Balance, ...]
+    entries: tuple[LedgerEntry, ...] = ()
+
+    def with_entry(self, entry: LedgerEntry) -> Account:
+        """The account once an entry is posted."""
+        return Account(
+            tuple(after(balance, entry) for balance in self.balances), (*self.entries, entry)
+        )
+
+
 class Money:
-    """The balances of one transaction, in the periods of ``at``."""
+    """The money side of one transaction, in the budget periods of ``at``."""
 
     def __init__(self, connection: Connection, at: float) -> None:
         self._connection = connection
-        self._at = at
-        self._loaded: tuple[Balance, ...] | None = None
-        self._now: tuple[Balance, ...] = ()
+        self.at = at
+        self._stored: tuple[Balance, ...] | None = None
 
-    @property
-    def balances(self) -> tuple[Balance, ...]:
-        """Every budget, with what was posted in this transaction so far."""
-        if self._loaded is None:
-            self._loaded = self._now = load_balances(self._connection, self._at)
-        return self._now
+    def open(self) -> Account:
+        """The account as the rows have it."""
+        if self._stored is None:
+            self._stored = load_balances(self._connection, self.at)
+        return Account(self._stored)
 
-    def mark(self) -> tuple[Balance, ...] | None:
-        """The balances as they are, to go back to (None: nobody has asked for them yet)."""
-        return None if self._loaded is None else self._now
+    def knows(self, account: Account, entry_id: str) -> bool:
+        """Whether there is an entry of that id."""
+        if any(entry.id == entry_id for entry in account.entries):
+            return True
+        known = select(ledger.c.seq).where(ledger.c.id == entry_id)
+        return self._connection.execute(known).first() is not None
 
-    def restore(self, mark: tuple[Balance, ...] | None) -> None:
-        """Go back to a mark, when the rows written since are undone."""
-        self._now = (self._loaded or ()) if mark is None else mark
+    def held_for(self, account: Account, claim_id: ClaimId) -> int:
+        """What is still held for a claim."""
+        stored = self._connection.execute(
+            select(func.coalesce(func.sum(_HELD), 0)).where(ledger.c.claim_id == claim_id)
+        ).scalar_one()
+        pending = (e for e in account.entries if e.claim_id == claim_id)
+        return int(stored) + sum(held_change_micros(entry) for entry in pending)
 
-    def refusal(self, entry: LedgerEntry) -> Reason | None:
-        """Why an entry may not be posted."""
-        return fits(self.balances, entry)
-
-    def post(self, entry: LedgerEntry) -> None:
-        """Write an entry."""
-        was = self.balances
-        self._connection.execute(
-            insert(ledger).values(
-                id=entry.id,
-                kind=entry.kind.value,
-                claim_id=entry.claim_id,
-                amount_micros=entry.amount_micros,
-                at=entry.at,
-                team=entry.team,
-                user_name=entry.user,
-                job_id=entry.job_id,
-                memo=entry.memo,
-            )
-        )
-        self._now = tuple(after(balance, entry) for balance in was)
-
-    def replace_budgets(self, budgets: Sequence[Budget]) -> None:
-        """Set the budgets; what each comes to is read from the ledger."""
-        self.balances  # noqa: B018 - loads what is there, to be compared with at the end
-        self._now = tuple(self._from_ledger(budget) for budget in budgets)
-
-    def save(self) -> None:
-        """Write the balances that have changed."""
-        if self._loaded is None or self._now == self._loaded:
-            return
-        if [b.budget for b in self._now] != [b.budget for b in self._loaded]:
-            self._connection.execute(delete(balances))
-            if self._now:
-                self._connection.execute(
-                    insert(balances),
-                    [
-                        {"name": b.name, "position": place, "doc": dump(b.budget), **_sums(b)}
-                        for place, b in enumerate(self._now)
-                    ],
+    def with_budgets(self, account: Account, budgets: Sequence[Budget]) -> Account:
+        """The account under other budgets; what each comes to is read from the ledger."""
+        read = [self._from_ledger(budget) for budget in budgets]
+        pending = replay(budgets, account.entries, now=self.at)
+        return replace(
+            account,
+            balances=tuple(
+                replace(
+                    balance,
+                    charged_micros=balance.charged_micros + more.charged_micros,
+                    held_micros=balance.held_micros + more.held_micros,
                 )
-            return
-        changed = [b for b, was in zip(self._now, self._loaded, strict=True) if b != was]
-        self._connection.execute(
-            update(balances).where(balances.c.name == bindparam("key")),
-            [{"key": b.name, **_sums(b)} for b in changed],
+                for balance, more in zip(read, pending, strict=True)
+            ),
         )
+
+    def save(self, account: Account) -> None:
+        """Write the balances that have changed; the entries are written by then."""
+        was, now = self._stored or (), account.balances
+        if now == was:
+            return
+        if [b.budget for b in now] == [b.budget for b in was]:
+            changed = [b for b, old in zip(now, was, strict=True) if b != old]
+            self._connection.execute(
+                update(balances).where(balances.c.name == bindparam("key")),
+                [{"key": b.name, **_sums(b)} for b in changed],
+            )
+        else:
+            self._connection.execute(delete(balances))
+            if now:
+                rows = [
+                    {"name": b.name, "position": place, "doc": dump(b.budget), **_sums(b)}
+                    for place, b in enumerate(now)
+                ]
+                self._connection.execute(insert(balances), rows)
+        self._stored = now
 
     def _from_ledger(self, budget: Budget) -> Balance:
-        start = period_start_at(budget, self._at)
-        charged = _charged(self._connection, budget, start, None)
+        start = period_start_at(budget, self.at)
         held = self._connection.execute(
             select(func.coalesce(func.sum(_HELD), 0)).where(_under(budget))
         ).scalar_one()
         return Balance(
-            budget=budget, charged_micros=charged, held_micros=int(held), period_start_at=start
+            budget=budget,
+            charged_micros=_charged(self._connection, budget, start, None),
+            held_micros=int(held),
+            period_start_at=start,
         )
 
 
@@ -180,15 +190,6 @@ def _under(budget: Budget) -> ColumnElement[bool]:
             return ledger.c.user_name == budget.subject
         case Scope.JOB:
             return ledger.c.job_id == budget.subject
-
-
-def held_for(connection: Connection, claim_id: ClaimId) -> int:
-    """What the ledger still holds for a claim."""
-    return int(
-        connection.execute(
-            select(func.coalesce(func.sum(_HELD), 0)).where(ledger.c.claim_id == claim_id)
-        ).scalar_one()
-    )
 
 
 def load_entries(connection: Connection, claim_id: ClaimId | None) -> tuple[LedgerEntry, ...]:

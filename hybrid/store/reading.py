@@ -17,7 +17,7 @@ from hybrid.domain.plan import Decision
 from hybrid.domain.run import Run
 from hybrid.domain.snapshot import Pool
 from hybrid.ports.store import World
-from hybrid.store.commit import policy_version
+from hybrid.store.checks import policy_version
 from hybrid.store.documents import load, load_decision, load_learned
 from hybrid.store.money import load_balances
 from hybrid.store.rows import BREAKER, CLAIM, JOB, NODE, POOL, RUN, RowKind

@@ -6,7 +6,6 @@ import secrets
 from pathlib import Path
 
 from sqlalchemy import Connection, inspect, text
-from sqlalchemy.exc import DatabaseError
 
 from hybrid.store.database import Database
 from hybrid.store.errors import DatabaseTooNew, StoreUnavailable, WrongDatabase
@@ -24,13 +23,10 @@ def prepare(database: Database) -> None:
     Raises DatabaseTooNew for one that a newer program has migrated, WrongDatabase for one with
     tables that are not ours.
     """
-    try:
-        found = database.read(schema_of)
-        if found != HEAD:
-            _known(database.shown, found)
-            database.write(lambda connection: _migrate(connection, database))
-    except DatabaseError as problem:
-        raise WrongDatabase(f"{database.shown} is not a database of ours") from problem
+    found = database.read(schema_of)
+    if found != HEAD:
+        _known(database.shown, found)
+        database.write(lambda connection: _migrate(connection, database))
 
 
 def schema_of(connection: Connection) -> str | None:
