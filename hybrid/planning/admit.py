@@ -87,16 +87,21 @@ def admitted(
     verdicts: dict[Shape, tuple[Fit, ...] | Reason] = {}
     if _has_room(job, need, there, policy, because, verdicts):
         return None
+    gaps: dict[str, Reason] = {}
     for gap in there.unclear:
         closed = _closed(job, gap, policy)
         if closed is None:
             return None
-        because[f"pool {gap.pool.name}"] = closed
-    if not because:
+        gaps[f"pool {gap.pool.name}"] = closed
+    if not because and not gaps:
         return None  # no pool at all: one may come
     if verdicts and all(isinstance(found, Reason) for found in verdicts.values()):
         refused = _hardware(need, there, verdicts)
-    return refused or _together(because)
+        if refused is not None:
+            because = {"what is there": refused}
+            if not gaps:
+                return refused
+    return _together(because | gaps)
 
 
 def _as_submission(spec: JobSpec, team: str, policy: PolicyDocument, now: float) -> Reason | None:
@@ -124,7 +129,9 @@ def _as_job(spec: JobSpec, team: str, user: str, now: float) -> Job:
 def _unknown_model(need: Need, there: Supply) -> UnknownGpu | None:
     """A name that neither the catalogue nor any pool knows. One of several is enough: it is a slip
     of the pen, and the job would wait for what its author did not mean."""
-    models = {model.partition(":")[0] for model in there.models}
+    if not need.models:
+        return None
+    models = {_key(model) for model in there.models}
     for name in need.models:
         if name in models:
             continue

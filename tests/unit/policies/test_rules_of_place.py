@@ -280,13 +280,3 @@ def test_only_jobs_bound_by_latency_prefer_efficient_cards():
     assert not placement.prefers_efficient(a_job(), PolicyDocument())
     off = parse_policy("placement: {prefer_efficient: false}")
     assert not placement.prefers_efficient(latency, off)
-
-
-def test_every_reason_reads_as_a_sentence():
-    reasons: list[tuple[Reason, str]] = [
-        (SwitchedOff("burst"), "the policy has burst switched off"),
-        (QuietTime("22:00", "06:00", "UTC"), "quiet hours, 22:00 to 06:00 UTC"),
-        (KeptForOthers("h100", ("team blue",)), "h100 is reserved for team blue"),
-    ]
-    for reason, words in reasons:
-        assert str(reason) == words
