@@ -163,7 +163,7 @@ class Agent:
         overdue = tenacity.stop_after_delay(self._config.join_deadline)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(ServerUnreachable),
-            wait=tenacity.wait_exponential_jitter(initial=0.2, max=10.0, jitter=0.5),
+            wait=tenacity.wait_random_exponential(multiplier=0.3, max=10.0),
             stop=lambda state: self._leaving or overdue(state),
             sleep=self._sleep,
             before_sleep=_say_waiting,

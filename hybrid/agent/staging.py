@@ -121,7 +121,7 @@ class Stage:
         overdue = tenacity.stop_after_delay(DOWNLOAD_DEADLINE_S)
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type((ServerUnreachable, WrongBytes)),
-            wait=tenacity.wait_exponential_jitter(initial=0.3, max=15.0, jitter=1.0),
+            wait=tenacity.wait_random_exponential(multiplier=0.3, max=15.0),
             stop=lambda state: stopped() or overdue(state),
             reraise=True,
         )
