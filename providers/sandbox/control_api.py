@@ -26,7 +26,6 @@ from providers.sandbox.instances import Instance, billed_time
 from providers.sandbox.machines import AGENT_UNIT, MachinePark
 from providers.sandbox.moto_ec2 import tags_of
 from providers.sandbox.prices import to_usd
-from providers.sandbox.processes import census
 from providers.sandbox.views import (
     Bill,
     BillLine,
@@ -74,10 +73,12 @@ class Overview:
 
     def instances(self) -> tuple[InstanceView, ...]:
         """Every instance, oldest first; processes are counted in one pass."""
-        pids = census() if self._park is not None else {}
+        with self._core.lock:
+            known = [each.instance_id for each in self._core.instances]
+        running = {} if self._park is None else self._park.count_processes(known)
         with self._core.lock:
             now = self._core.now()
-            return tuple(self._instance(each, pids, now) for each in self._core.instances)
+            return tuple(self._instance(each, running, now) for each in self._core.instances)
 
     def state(self) -> SandboxState:
         instances = self.instances()
@@ -110,9 +111,7 @@ class Overview:
             lines = tuple(self._line(each, now) for each in self._core.instances)
         return Bill(as_of=now, lines=lines, total_usd=sum((x.usd for x in lines), Decimal(0)))
 
-    def _instance(
-        self, instance: Instance, pids: Mapping[str, set[int]], now: float
-    ) -> InstanceView:
+    def _instance(self, instance: Instance, running: Mapping[str, int], now: float) -> InstanceView:
         park = self._park
         return InstanceView(
             instance_id=instance.instance_id,
@@ -128,7 +127,7 @@ class Overview:
             interruption_at=instance.interruption_at,
             frozen=park is not None and park.is_frozen(instance.instance_id),
             units=() if park is None else park.units(instance.instance_id),
-            processes=len(pids.get(instance.instance_id, ())),
+            processes=running.get(instance.instance_id, 0),
             accrued_usd=self._line(instance, now).usd,
             tags=tags_of(instance.moto),
         )

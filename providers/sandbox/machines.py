@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -97,12 +97,12 @@ class MachinePark:
         if machine is not None:
             machine.cutting.set()
             # who scrubbed the marker is found by descent, while the tree still stands
-            known = processes.members(instance_id, machine.init.pid)
+            known = processes.members(self._ties(instance_id))
             processes.send([machine.init.pid], signal.SIGTERM)
             processes.send([machine.init.pid], signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 machine.init.wait(INIT_ENDS_S)
-        left = processes.kill_until_none(instance_id, known, CUT_S)
+        left = processes.kill_until_none(self._ties(instance_id), known, CUT_S)
         if left:
             log.error("processes of %s outlive it: %s", instance_id, sorted(left))
         if machine is not None:
@@ -116,13 +116,13 @@ class MachinePark:
         """Stop every process of a machine where it stands; returns how many."""
         machine = self._powered(instance_id)
         machine.frozen = True
-        return self._signal_all(instance_id, machine, signal.SIGSTOP)
+        return self._signal_all(instance_id, signal.SIGSTOP)
 
     def thaw(self, instance_id: str) -> int:
         """Let a frozen machine go on; returns how many processes were told."""
         machine = self._powered(instance_id)
         machine.frozen = False
-        return self._signal_all(instance_id, machine, signal.SIGCONT)
+        return self._signal_all(instance_id, signal.SIGCONT)
 
     def kill_unit(self, instance_id: str, unit: str = AGENT_UNIT) -> int:
         """SIGKILL a service's main process and nothing else; returns the pid that was killed."""
@@ -140,8 +140,13 @@ class MachinePark:
             machine = self._machines.get(instance_id)
         return machine is not None and machine.frozen
 
+    def count_processes(self, instance_ids: Iterable[str]) -> dict[str, int]:
+        """How many live processes each machine has, those that outlived it included."""
+        found = processes.census([self._ties(each) for each in instance_ids])
+        return {instance_id: len(pids) for instance_id, pids in found.items()}
+
     def units(self, instance_id: str) -> tuple[UnitView, ...]:
-        """The services of a machine as its init last wrote them down."""
+        """The services of a machine as its init last wrote them down; no pid of the dead."""
         with self._lock:
             machine = self._machines.get(instance_id)
         if machine is None:
@@ -150,7 +155,13 @@ class MachinePark:
             text = (machine.directory / "units.json").read_text(encoding="utf-8")
         except FileNotFoundError:
             return ()
-        return tuple(UnitView.model_validate(each) for each in json.loads(text))
+        written = [UnitView.model_validate(each) for each in json.loads(text)]
+        return tuple(
+            view
+            if view.pid is None or processes.process(view.pid) is not None
+            else view.model_copy(update={"pid": None})
+            for view in written
+        )
 
     def console(self, instance_id: str) -> bytes:
         """The last 64 KiB of a machine's console, also after its end."""
@@ -171,10 +182,16 @@ class MachinePark:
             raise WrongState(f"{instance_id} has no power")
         return machine
 
-    def _signal_all(self, instance_id: str, machine: Machine, number: signal.Signals) -> int:
-        pids = processes.members(instance_id, machine.init.pid)
+    def _signal_all(self, instance_id: str, number: signal.Signals) -> int:
+        pids = processes.members(self._ties(instance_id))
         processes.send(pids, number)
         return len(pids)
+
+    def _ties(self, instance_id: str) -> processes.Ties:
+        with self._lock:
+            machine = self._machines.get(instance_id)
+        init_pid = None if machine is None or machine.init.poll() is not None else machine.init.pid
+        return processes.Ties(instance_id, self._directory / instance_id, init_pid)
 
     def _watch(self, instance_id: str, machine: Machine, on_death: Callable[[], None]) -> None:
         code = machine.init.wait()

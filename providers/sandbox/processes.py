@@ -2,14 +2,16 @@
 
 A machine's processes start their own sessions, double-fork and outlive their parents: guardians are
 built to. Without root there are no cgroups or PID namespaces to hold them, and process groups and
-sessions lose whoever calls ``setsid``. Two ties remain, and both are used:
+sessions lose whoever calls ``setsid``. Three ties remain, and each covers for the others:
 
+- **Descent.** The machine's init is a *child subreaper*: orphans below it become its children
+  instead of leaving, so everything stays in its tree as long as init lives.
 - **An environment marker.** ``HYBRID_SANDBOX_MACHINE=<instance id>`` is set for the machine's first
   process. ``/proc/<pid>/environ`` shows the environment that a process was started with: it is
-  inherited through ``fork`` and (unless scrubbed on purpose) ``exec``, and neither re-parenting nor
-  ``setsid`` changes it.
-- **Descent.** The machine's init is a *child subreaper*: orphans below it become its children
-  instead of leaving, so everything stays in its tree, scrubbed environment or not.
+  inherited through ``fork`` and (unless scrubbed, as agents do for their jobs) ``exec``, and
+  neither re-parenting nor ``setsid`` changes it. It holds even when init was killed.
+- **The disk.** Whoever works in a directory of the machine without a terminal is on that machine:
+  that is where jobs with a scrubbed environment run. (Someone with a terminal is looking at it.)
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +40,7 @@ class Process:
     pid: int
     parent: int
     started_ticks: int
+    has_terminal: bool
 
 
 def become_subreaper() -> None:
@@ -57,7 +60,7 @@ def process(pid: int) -> Process | None:
     fields = stat.rpartition(")")[2].split()
     if fields[0] in ("Z", "X"):
         return None
-    return Process(pid, int(fields[1]), int(fields[19]))
+    return Process(pid, int(fields[1]), int(fields[19]), fields[4] != "0")
 
 
 def processes() -> dict[int, Process]:
@@ -99,23 +102,42 @@ def descendants(root: int, alive: Mapping[int, Process]) -> set[int]:
     return found
 
 
-def census() -> dict[str, set[int]]:
-    """Instance id → the pids marked as its own, in one pass over the process table."""
-    found: dict[str, set[int]] = {}
-    for pid in processes():
-        owner = marked_as(pid)
-        if owner is not None:
-            found.setdefault(owner, set()).add(pid)
+@dataclass(frozen=True, slots=True)
+class Ties:
+    """What a machine's processes are known by; ``init_pid`` None once it has no power."""
+
+    instance_id: str
+    directory: Path
+    init_pid: int | None
+
+
+def members(machine: Ties) -> dict[int, Process]:
+    """The live processes of a machine, init included."""
+    return census([machine])[machine.instance_id]
+
+
+def census(machines: Collection[Ties]) -> dict[str, dict[int, Process]]:
+    """Instance id → its live processes, for all machines in one pass over the process table."""
+    alive = processes()
+    homes = {f"{ties.directory}/": ties.instance_id for ties in machines}
+    found: dict[str, dict[int, Process]] = {name: {} for name in homes.values()}
+    for ties in machines:
+        if ties.init_pid is not None:
+            below = descendants(ties.init_pid, alive) | {ties.init_pid}
+            found[ties.instance_id] = {pid: alive[pid] for pid in below if pid in alive}
+    for pid, each in alive.items():
+        owner = marked_as(pid) or ("" if each.has_terminal else _at_home(pid, homes))
+        if owner in found:
+            found[owner][pid] = each
     return found
 
 
-def members(instance_id: str, init_pid: int | None) -> dict[int, Process]:
-    """The live processes of a machine: marked as its own, or below its init."""
-    alive = processes()
-    below = set() if init_pid is None else descendants(init_pid, alive) | {init_pid}
-    return {
-        pid: each for pid, each in alive.items() if pid in below or marked_as(pid) == instance_id
-    }
+def _at_home(pid: int, homes: Mapping[str, str]) -> str:
+    try:
+        directory = f"{(_PROC / str(pid) / 'cwd').readlink()}/"
+    except OSError:
+        return ""
+    return next((name for home, name in homes.items() if directory.startswith(home)), "")
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
@@ -125,13 +147,13 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def kill_until_none(instance_id: str, known: Mapping[int, Process], timeout_s: float) -> set[int]:
-    """SIGKILL the known and the marked processes until none is left; returns those still there."""
+def kill_until_none(machine: Ties, known: Mapping[int, Process], timeout_s: float) -> set[int]:
+    """SIGKILL the known and the tied processes until none is left; returns those still there."""
     deadline = time.monotonic() + timeout_s
     while True:
-        # a process known before may have lost its place in the tree since, but not its start time
+        # a process known before may have lost its ties since, but not its start time
         left = {pid for pid, each in known.items() if _same(pid, each)}
-        left |= set(members(instance_id, None))
+        left |= set(members(machine))
         if not left or time.monotonic() > deadline:
             return left
         send(left, signal.SIGKILL)

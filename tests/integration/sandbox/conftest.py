@@ -37,7 +37,7 @@ def cloud(build_cloud: BuildCloud) -> SandboxCloud:
 @pytest.fixture
 def machine_cloud(tmp_path: Path) -> Iterator[SandboxCloud]:
     """A cloud whose instances are machines; notices are scaled down."""
-    with SandboxCloud(SandboxConfig(spot_notice_s=1.0), state_dir=tmp_path) as cloud:
+    with SandboxCloud(SandboxConfig(spot_notice_s=2.0), state_dir=tmp_path) as cloud:
         yield cloud
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 from datetime import datetime
 from pathlib import Path
@@ -79,17 +79,23 @@ def root(tmp_path: Path, instance_id: str) -> Path:
     return tmp_path / "machines" / instance_id / "root"
 
 
-def pids_of(cloud: SandboxCloud, tmp_path: Path, instance_id: str, count: int) -> set[int]:
+def init_of(instance_id: str) -> int:
+    (init,) = (
+        pid
+        for pid in processes.processes()
+        if processes.marked_as(pid) == instance_id
+        and "machine_init" in Path(f"/proc/{pid}/cmdline").read_text()
+    )
+    return init
+
+
+def pids_of(instance_id: str, count: int) -> set[int]:
     """Every process of a machine once there are ``count`` of them, found by descent."""
     found: set[int] = set()
 
     def complete() -> bool:
+        init = init_of(instance_id)
         found.clear()
-        (init,) = (
-            pid
-            for pid in processes.census().get(instance_id, ())
-            if "machine_init" in Path(f"/proc/{pid}/cmdline").read_text()
-        )
         found.update({init} | processes.descendants(init, processes.processes()))
         return len(found) == count
 
@@ -159,7 +165,6 @@ def test_a_machine_boots_after_its_delay(tmp_path: Path) -> None:
     with SandboxCloud(SandboxConfig(boot_s=0.5), state_dir=tmp_path) as cloud:
         instance_id = launch(cloud, UserData=user_data())
         assert cloud.instance(instance_id).state == "running"
-        assert cloud.instance(instance_id).booted_at is None
         eventually(lambda: runs(cloud, instance_id))
         view = cloud.instance(instance_id)
         assert view.booted_at is not None
@@ -182,13 +187,14 @@ def test_a_killed_agent_is_started_again_and_its_children_live_on(
     machine_cloud: SandboxCloud, tmp_path: Path
 ) -> None:
     instance_id = boot(machine_cloud, user_data())
-    before = pids_of(machine_cloud, tmp_path, instance_id, 5)
+    before = pids_of(instance_id, 5)
     killed = machine_cloud.kill_agent(instance_id)
-    eventually(lambda: runs(machine_cloud, instance_id))
-    unit = agent(machine_cloud, instance_id)
-    assert unit is not None
-    assert unit.pid != killed
-    assert unit.restarts == 1
+
+    def started_again() -> bool:
+        unit = agent(machine_cloud, instance_id)
+        return unit is not None and unit.pid not in (None, killed) and unit.restarts == 1
+
+    eventually(started_again)
     assert alive(before) == before - {killed}
 
 
@@ -197,7 +203,7 @@ def test_without_kill_mode_process_the_children_of_a_killed_agent_die(
 ) -> None:
     data = user_data(service="Restart=no")
     instance_id = boot(machine_cloud, data)
-    before = pids_of(machine_cloud, tmp_path, instance_id, 5)
+    before = pids_of(instance_id, 5)
     killed = machine_cloud.kill_agent(instance_id)
     marked = {pid for pid in before if processes.marked_as(pid, processes.UNIT_MARKER) == AGENT}
     eventually(lambda: not alive(marked | {killed}))
@@ -264,10 +270,11 @@ def test_ending_an_instance_ends_every_process_of_it(
     instance_id = boot(machine_cloud, user_data())
     other = boot(machine_cloud, user_data())
     # init, the agent, a shell's child and its own child, and one without the marker
-    pids = pids_of(machine_cloud, tmp_path, instance_id, 5)
-    others = pids_of(machine_cloud, tmp_path, other, 5)
+    pids = pids_of(instance_id, 5)
+    others = pids_of(other, 5)
     assert len({os.getsid(pid) for pid in pids}) >= 4
-    assert len(processes.census()[instance_id]) == 4
+    assert {processes.marked_as(pid) for pid in pids} == {instance_id, None}
+    assert machine_cloud.instance(instance_id).processes == 5
     machine_cloud.client("ec2").terminate_instances(InstanceIds=[instance_id])
     eventually(lambda: machine_cloud.instance(instance_id).state == "terminated")
     assert alive(pids) == set()
@@ -303,17 +310,28 @@ def test_a_machine_whose_init_dies_has_a_failed_host(
     machine_cloud: SandboxCloud, tmp_path: Path
 ) -> None:
     instance_id = boot(machine_cloud, user_data())
-    pids = pids_of(machine_cloud, tmp_path, instance_id, 5)
-    marked = processes.census()[instance_id]
-    (init,) = (p for p in pids if "machine_init" in Path(f"/proc/{p}/cmdline").read_text())
-    os.kill(init, signal.SIGKILL)
+    pids = pids_of(instance_id, 5)
+    os.kill(init_of(instance_id), signal.SIGKILL)
     eventually(lambda: machine_cloud.instance(instance_id).state == "terminated")
     assert machine_cloud.instance(instance_id).end_code == "Server.InternalError"
-    assert alive(marked) == set()
-    # what scrubbed its environment lost its tie when the tree fell: end it here
-    for pid in alive(pids):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    assert alive(pids) == set()
+
+
+def test_a_process_far_from_home_is_found_by_what_ties_are_left(tmp_path: Path) -> None:
+    home = tmp_path / "i-1"
+    home.mkdir()
+    ties = processes.Ties("i-1", home, None)
+    marked = subprocess.Popen(["sleep", "60"], env={processes.MARKER: "i-1"}, cwd="/")
+    working = subprocess.Popen(["sleep", "60"], env={}, cwd=home, start_new_session=True)
+    stranger = subprocess.Popen(["sleep", "60"], env={processes.MARKER: "i-2"}, cwd=home)
+    try:
+        eventually(lambda: set(processes.members(ties)) == {marked.pid, working.pid})
+        assert processes.kill_until_none(ties, {}, 5.0) == set()
+        assert stranger.poll() is None
+    finally:
+        for each in (marked, working, stranger):
+            each.kill()
+            each.wait()
 
 
 @pytest.mark.parametrize(
@@ -333,7 +351,7 @@ def test_a_machine_can_end_itself(machine_cloud: SandboxCloud, command: str) -> 
 def test_closing_the_cloud_ends_every_machine(tmp_path: Path) -> None:
     with SandboxCloud(SandboxConfig(), state_dir=tmp_path) as cloud:
         instance_id = boot(cloud, user_data())
-        pids = pids_of(cloud, tmp_path, instance_id, 5)
+        pids = pids_of(instance_id, 5)
         assert alive(pids) == pids
     assert alive(pids) == set()
 
@@ -400,10 +418,9 @@ def test_metadata_needs_a_session_of_the_same_machine(
     assert one.token("0").status_code == 400
     assert one.token("soon").status_code == 400
     assert one.http.post(f"{one.url}/meta-data/instance-id").status_code == 405
-    short = one.token("1").text
+    short = one.token("2").text
     assert one.get("meta-data/instance-id", token=short).status_code == 200
-    time.sleep(1.1)
-    assert one.get("meta-data/instance-id", token=short).status_code == 401
+    eventually(lambda: one.get("meta-data/instance-id", token=short).status_code == 401)
 
 
 def test_a_machine_without_user_data_has_none(machine_cloud: SandboxCloud, metadata) -> None:
@@ -414,11 +431,11 @@ def test_a_spot_notice_arms_the_metadata_then_ends_the_machine(
     machine_cloud: SandboxCloud, metadata, tmp_path: Path
 ) -> None:
     instance_id = boot(machine_cloud, user_data(), **SPOT)
-    pids = pids_of(machine_cloud, tmp_path, instance_id, 5)
+    pids = pids_of(instance_id, 5)
     imds = metadata(instance_id)
     assert imds.get("meta-data/spot/instance-action").status_code == 404
     assert imds.get("meta-data/spot/termination-time").status_code == 404
-    end_at = machine_cloud.interrupt(instance_id)  # this cloud's notice: 1 s
+    end_at = machine_cloud.interrupt(instance_id)  # this cloud's notice: 2 s
     told = imds.get("meta-data/spot/instance-action").json()
     assert told["action"] == "terminate"
     assert 0 <= end_at - datetime.fromisoformat(told["time"]).timestamp() < 1
@@ -427,7 +444,7 @@ def test_a_spot_notice_arms_the_metadata_then_ends_the_machine(
     eventually(lambda: machine_cloud.instance(instance_id).state == "terminated")
     view = machine_cloud.instance(instance_id)
     assert view.ended_at is not None
-    assert 0 <= view.ended_at - end_at < 0.5
+    assert 0 <= view.ended_at - end_at < 2
     assert view.end_code == "Server.SpotInstanceTermination"
     assert alive(pids) == set()
     assert imds.get("meta-data/instance-id", token="any").status_code == 404

@@ -78,7 +78,7 @@ def run_machine(sandbox: SandboxHandle, control: SandboxControl, **more: object)
     reply = ec2.run_instances(**LAUNCH, InstanceType="g5.xlarge", UserData=USER_DATA, **more)
     instance_id: str = reply["Instances"][0]["InstanceId"]
     ec2.close()
-    eventually(lambda: control.state().instances[-1].processes == 4)
+    eventually(lambda: control.state().instances[-1].processes == 5)
     return instance_id
 
 
@@ -136,7 +136,7 @@ def test_the_control_api_does_what_operators_do(
     end_at = control.interrupt(instance_id, rebalance=True)
     eventually(lambda: control.instances()[0].state == "terminated")
     (line,) = control.bill().lines
-    assert line.ended_at == pytest.approx(end_at, abs=0.5)
+    assert line.ended_at == pytest.approx(end_at, abs=2)
     assert line.usd == control.bill().total_usd > 0
 
 
