@@ -1,0 +1,204 @@
+"""The policy in force, budgets, usage and the event log."""
+
+from __future__ import annotations
+
+import pytest
+
+from hybrid.domain.event import Event, EventKind
+from hybrid.domain.ids import ClaimId, JobId
+from hybrid.domain.job import JobState
+from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
+from hybrid.domain.run import RunState
+from hybrid.ports.store import Bundle, Note, Post
+from hybrid.services.access import Principal
+from hybrid.services.errors import Refused, Stale
+from hybrid.services.happenings import Happenings
+from hybrid.services.policy import Policies
+from hybrid.services.spending import Spending
+from tests.doubles.build import (
+    NOW,
+    a_burst_pool,
+    a_claim,
+    a_job,
+    a_local_pool,
+    a_node,
+    a_run,
+    a_slot,
+)
+from tests.unit.services.conftest import Place
+
+BUDGETS = """
+budgets:
+  - {name: all, limit_usd: 100}
+  - {name: red, scope: team, subject: red, limit_usd: 10}
+  - {name: blue, scope: team, subject: blue, limit_usd: 20}
+  - {name: ann, scope: user, subject: ann, limit_usd: 5}
+  - {name: one, scope: job, subject: j2, limit_usd: 1}
+"""
+
+
+@pytest.fixture
+def policies(place: Place) -> Policies:
+    return Policies(place.store, place.clock, place.poke)
+
+
+@pytest.fixture
+def spending(place: Place) -> Spending:
+    return Spending(place.store, place.clock)
+
+
+def test_a_policy_and_its_budgets_come_into_force_together(
+    policies: Policies, spending: Spending, admin: Principal, place: Place
+) -> None:
+    stored = policies.replace(BUDGETS, over=0, by="root", why="first")
+    assert (stored.version, stored.actor, stored.why, stored.document) == (
+        1,
+        "root",
+        "first",
+        BUDGETS,
+    )
+    assert [b.name for b in spending.budgets(admin)] == ["all", "red", "blue", "ann", "one"]
+    policies.replace("budgets: [{name: all, limit_usd: 7}]", over=1, by="root")
+    assert [b.name for b in spending.budgets(admin)] == ["all"]
+    assert place.poke.count == 2
+    assert [e.subject for _, e in place.store.events()] == ["policy:1", "policy:2"]
+
+
+def test_a_policy_is_not_put_over_one_that_was_not_read(policies: Policies) -> None:
+    policies.replace("scheduling: fifo", over=0, by="root")
+    with pytest.raises(Stale, match="version 1 is in force, not 0"):
+        policies.replace("scheduling: priority", over=0, by="root")
+    assert policies.current()[1].scheduling.strategy == "fifo"
+
+
+def test_what_is_no_policy_is_refused_with_the_place_of_each_fault(policies: Policies) -> None:
+    with pytest.raises(Refused) as caught:
+        policies.replace("aging: {per_hour: fast}\nbrust: {}\n", over=0, by="root")
+    assert caught.value.code == "invalid_policy"
+    assert [(f.path, f.hint) for f in caught.value.errors] == [
+        ("aging.per_hour", "write it without quotes or units"),
+        ("brust", "did you mean burst?"),
+    ]
+    assert policies.store.policy().version == 0
+
+
+def test_a_check_shows_what_would_change_and_changes_nothing(policies: Policies) -> None:
+    policies.replace("aging: {per_hour: 4}", over=0, by="root")
+    version, changes = policies.check("aging: {per_hour: 8}\nspot: {notice_margin: 9s}")
+    assert version.version == 1
+    assert [(c.path, c.before, c.after) for c in changes] == [
+        ("aging.per_hour", 4.0, 8.0),
+        ("spot.notice_margin", "5s", "9s"),
+    ]
+    assert policies.store.policy().version == 1
+
+
+def test_people_see_the_budgets_that_cover_them(
+    policies: Policies, spending: Spending, place: Place, ann: Principal, bob: Principal
+) -> None:
+    policies.replace(BUDGETS, over=0, by="root")
+    place.put(a_job("j2", team="blue"))
+    assert [b.name for b in spending.budgets(ann)] == ["all", "red", "ann"]
+    assert [b.name for b in spending.budgets(bob)] == ["all", "blue", "one"]
+
+
+def _entry(kind: EntryKind, micros: int, team: str = "red", at: float = NOW) -> Post:
+    return Post(
+        LedgerEntry(
+            id=f"{kind}:{team}:{micros}:{at}",
+            kind=kind,
+            claim_id=ClaimId("c1"),
+            amount_micros=micros,
+            at=at,
+            team=team,
+            user="ann",
+            job_id=JobId("j1"),
+        )
+    )
+
+
+def test_usage_adds_up_gpu_hours_at_home_and_away_and_money(
+    policies: Policies, spending: Spending, place: Place, ann: Principal, admin: Principal
+) -> None:
+    policies.replace("budgets: [{name: all, limit_usd: 100}]", over=0, by="root")
+    place.put(
+        a_local_pool(),
+        a_burst_pool("cloud"),
+        a_node("n1", 2),
+        a_node("n2"),
+        a_job("j1", JobState.SUCCEEDED, ended_at=NOW + 3600, attempts=2),
+        a_job("j2", JobState.RUNNING, team="blue", attempts=1),
+        a_run(
+            "j1", 1, RunState.ENDED, slots=(a_slot("n1", "n1-g0", "n1-g1"),), ended_at=NOW + 1800
+        ),
+        a_run("j2", 1, slots=(a_slot("n2", "n2-g0", share=0.5),)),
+        a_claim("c1", node_id=None),
+        a_run(
+            "j1",
+            2,
+            RunState.ENDED,
+            claim_ids=(ClaimId("c1"),),
+            slots=(a_slot("n9", "g"),),
+            assigned_at=NOW + 1800,
+            ended_at=NOW + 3600,
+        ),
+    )
+    changes = (
+        _entry(EntryKind.HOLD, 5_000_000),
+        _entry(EntryKind.CHARGE, 1_250_000),
+        _entry(EntryKind.SETTLEMENT, -250_000),
+        _entry(EntryKind.RELEASE, 4_000_000),
+    )
+    assert not place.store.commit([Bundle(id="money", changes=changes)], at=NOW).dropped
+    place.clock.at = NOW + 7200
+    report = spending.usage(admin)
+    assert [
+        (t.team, t.local_gpu_s, t.cloud_gpu_s, t.charged_micros, t.held_micros, t.jobs)
+        for t in report.teams
+    ] == [
+        ("blue", 3600.0, 0.0, 0, 0, 1),
+        ("red", 3600.0, 1800.0, 1_000_000, 1_000_000, 1),
+    ]
+    assert [t.team for t in spending.usage(ann).teams] == ["red"]
+    late = spending.usage(admin, since=NOW + 2700).teams
+    assert [(t.team, t.local_gpu_s, t.cloud_gpu_s, t.charged_micros) for t in late] == [
+        ("blue", 2250.0, 0.0, 0),
+        ("red", 0.0, 900.0, 0),
+    ]
+    assert spending.usage(admin) == report
+
+
+def _happened(place: Place, *job_ids: str) -> None:
+    changes = tuple(
+        Note(Event(kind=EventKind.JOB, subject=job_id or "x", what="w", at=NOW, job_id=job_id))
+        for job_id in job_ids
+    )
+    assert not place.store.commit([Bundle(id="events", changes=changes)], at=NOW).dropped
+
+
+def test_watchers_see_what_is_about_their_jobs_or_about_none(
+    place: Place, ann: Principal, bob: Principal, admin: Principal
+) -> None:
+    place.put(a_job("j1"), a_job("j2", team="blue"))
+    _happened(place, "j1", "", "j2", "nowhere")
+    happenings = Happenings(place.store)
+
+    def seen(asker: Principal) -> list[str]:
+        return [event.job_id for _, event in happenings.after(asker, 0)[1]]
+
+    assert seen(ann) == ["j1", ""]
+    assert seen(bob) == ["", "j2"]
+    assert seen(admin) == ["j1", "", "j2", "nowhere"]
+    number, events = happenings.after(ann, 2)
+    assert (number, events) == (happenings.last(), ())
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 20])
+def test_the_newest_event_is_found(place: Place, count: int) -> None:
+    happenings = Happenings(place.store)
+    if count:
+        _happened(place, *["j"] * count)
+    newest = max((seq for seq, _ in place.store.events()), default=0)
+    assert happenings.last() == newest
+    _happened(place, "j")
+    assert happenings.last() == newest + 1
