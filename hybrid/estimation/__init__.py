@@ -1,0 +1,1 @@
+"""Estimates: speed, work left, waits, interruptions, transfers. Pure."""

@@ -1,0 +1,54 @@
+"""Durations that are not certain: one distribution behind the mean and the quantiles shown.
+
+A duration of mean m and standard deviation s is taken as lognormal: never negative, skewed to the
+late side as waits and run times are (Feitelson, "Workload Modeling", 2015, ch. 3).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+_Z90 = 1.2815515655446004
+_DEFINITE_S = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Duration:
+    """A duration in seconds with its standard deviation."""
+
+    mean_s: float
+    sd_s: float = 0.0
+
+    @property
+    def p50_s(self) -> float:
+        """The median."""
+        return self._at(0.0)
+
+    @property
+    def p90_s(self) -> float:
+        """Exceeded one time in ten."""
+        return self._at(_Z90)
+
+    def probability_beyond(self, limit_s: float) -> float:
+        """The chance that it takes longer than ``limit_s``."""
+        if self.sd_s <= _DEFINITE_S or self.mean_s <= _DEFINITE_S:
+            return 1.0 if self.mean_s > limit_s else 0.0
+        if limit_s <= 0:
+            return 1.0
+        mu, sigma = self._log()
+        return 0.5 * math.erfc((math.log(limit_s) - mu) / (sigma * math.sqrt(2.0)))
+
+    def then(self, after: Duration) -> Duration:
+        """This one and then another, independent of it."""
+        return Duration(self.mean_s + after.mean_s, math.hypot(self.sd_s, after.sd_s))
+
+    def _at(self, z: float) -> float:
+        if self.sd_s <= _DEFINITE_S or self.mean_s <= _DEFINITE_S:
+            return self.mean_s
+        mu, sigma = self._log()
+        return math.exp(mu + z * sigma)
+
+    def _log(self) -> tuple[float, float]:
+        square = math.log1p((self.sd_s / self.mean_s) ** 2)
+        return math.log(self.mean_s) - square / 2.0, math.sqrt(square)

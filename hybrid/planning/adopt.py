@@ -1,0 +1,112 @@
+"""Jobs and the machines on their way to them: those they asked for, and those whose own job no
+longer needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.ids import JobId
+from hybrid.domain.reasons import Reason
+from hybrid.planning.classes import JobClass
+from hybrid.planning.fit import fits, offer_shape
+from hybrid.planning.options import CloudTime, Priced, checkpoint_time_s, cloud_time, machine_terms
+from hybrid.planning.schedule import Schedule, Waiting
+from hybrid.planning.workspace import Workspace
+from policies import burst as burst_rules
+from policies import spot as spot_rules
+
+_LEAST_BOOT_S = 1.0
+"""A machine that should have been there is expected any moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Adoption:
+    """A job waits for these machines, ``ready_in_s`` from now, and then comes to ``priced``."""
+
+    claims: tuple[Claim, ...]
+    ready_in_s: float
+    priced: Priced
+
+
+def adopt(ws: Workspace, waiting: Sequence[Waiting]) -> dict[JobId, Adoption]:
+    """Which pending jobs have machines on their way."""
+    found: dict[JobId, Adoption] = {}
+    for job in waiting:
+        claims = ws.covering.get(job.job_id)
+        if claims is not None and not all(_there(ws, claim) for claim in claims):
+            adoption = _adoption(ws, job.cls, claims)
+            if adoption is not None:
+                found[job.job_id] = adoption
+    if ws.orphans:
+        _adopt_orphans(ws, waiting, found)
+    return found
+
+
+def _adopt_orphans(
+    ws: Workspace, waiting: Sequence[Waiting], found: dict[JobId, Adoption]
+) -> None:
+    """Each machine nobody waits for goes to the first job in the queue for which it is better
+    than home by the margin."""
+    rest = [
+        job
+        for job in waiting
+        if job.job_id not in found and job.job_id not in ws.covering and job.ready_at <= ws.now
+    ]
+    if not rest:
+        return
+    home = Schedule(ws).run(rest)
+    for claim in ws.orphans:
+        for job in rest:
+            if job.job_id in found or job.cls.nodes != 1 or job.cls.sample.team != claim.team:
+                continue
+            adoption = _adoption(ws, job.cls, (claim,))
+            start = home.starts.get(job.job_id)
+            if adoption is None or (start is not None and start.type.held):
+                continue
+            margin = burst_rules.margin_micros(0, ws.policy)
+            if start is None or adoption.priced.micros + margin < start.micros:
+                found[job.job_id] = adoption
+                break
+
+
+def _adoption(ws: Workspace, cls: JobClass, claims: tuple[Claim, ...]) -> Adoption | None:
+    """The option of waiting for machines on their way; None if a rule or a filter forbids it."""
+    ready_in_s = max(_ready_in_s(ws, claim) for claim in claims)
+    offer = claims[0].offer
+    pool = ws.burst_pool(claims[0].pool)
+    if pool is None:
+        return None
+    refused: Reason | None = burst_rules.refusal(
+        cls.sample, offer, pool, ws.policy, ws.committed, now=ws.now, machines=0
+    ) or spot_rules.refusal(cls.sample, offer, checkpoint_time_s(ws, cls, pool), ws.policy)
+    fitting = fits(cls.need, offer_shape(offer))
+    if refused is not None or not isinstance(fitting, tuple):
+        return None
+    time = cloud_time(
+        ws,
+        cls,
+        offer,
+        pool,
+        fitting[0],
+        rate_per_machine_hour=offer.interruptions_per_hour,
+        boot_s=offer.boot_s,
+    )
+    if not isinstance(time, CloudTime):
+        return None
+    priced = machine_terms(cls, offer, pool, time, boot_s=ready_in_s, end_tail=False)
+    return Adoption(claims, ready_in_s, priced)
+
+
+def _ready_in_s(ws: Workspace, claim: Claim) -> float:
+    if claim.state is ClaimState.READY:
+        return _LEAST_BOOT_S
+    learned = ws.snapshot.learned.boot_s.get(claim.pool)
+    boot_s = learned.mean if learned is not None else claim.offer.boot_s
+    return max(claim.requested_at + boot_s - ws.now, _LEAST_BOOT_S)
+
+
+def _there(ws: Workspace, claim: Claim) -> bool:
+    """Whether the machine can take a run now."""
+    return claim.node_id is not None and claim.node_id in ws.node_index

@@ -1,0 +1,327 @@
+"""Which jobs go to a cloud: those whose gain, the waits they shorten behind them included, exceeds
+the policy's margin, the most gain per dollar first.
+
+Greedy with re-simulation: after each choice the local schedule is made anew, because a job that
+leaves shortens the waits of others and so changes what their own bursting would gain. A shortened
+wait counts at most up to that job's own best alternative.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hybrid.domain.ids import JobId
+from hybrid.domain.money import cost_micros
+from hybrid.domain.offer import Offer
+from hybrid.planning.adopt import Adoption
+from hybrid.planning.cloud import Cloud, CloudOption
+from hybrid.planning.schedule import Schedule, Start, Waiting
+from hybrid.planning.workspace import Workspace
+from policies import burst as burst_rules
+from policies import spot as spot_rules
+
+_EXACT_BELOW = 400
+"""Up to this many waiting jobs what others gain is found by scheduling without the job; above it
+by the share of the pool's time that it sets free."""
+
+_EXACT_CANDIDATES = 6
+"""Most promising candidates of a round whose gain is found exactly."""
+
+_BATCH = 40
+"""Of so many candidates one is accepted in each round: re-simulation costs a whole schedule."""
+
+_NEVER = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """A job sent to a cloud: what was chosen, instead of what (None: it fits nowhere at home), and
+    what others gain."""
+
+    job_id: JobId
+    option: CloudOption
+    offer: Offer
+    instead: Start | None
+    shortened_micros: int
+    gain_micros: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    position: int
+    waiting: Waiting
+    option: CloudOption
+    offer: Offer
+    start: Start | None
+    gain: float
+    shortened: float
+    money: int
+
+    @property
+    def worth(self) -> tuple[float, int]:
+        """Sorting key: gain per dollar, larger first; then the order of rank."""
+        per_dollar = math.inf if math.isinf(self.gain) else self.gain / max(self.money, 1)
+        return -per_dollar, self.position
+
+
+class Bursting:
+    """The choice of one plan: ``bursts``, and the ``schedule`` of all others."""
+
+    def __init__(
+        self,
+        ws: Workspace,
+        cloud: Cloud,
+        waiting: Sequence[Waiting],
+        adoptions: Mapping[JobId, Adoption],
+    ) -> None:
+        self.ws = ws
+        self.cloud = cloud
+        self.waiting = [job for job in waiting if job.job_id not in adoptions]
+        self._in_order = waiting
+        self._adoptions = adoptions
+        self._staying: set[JobId] = set()
+        self.bursts: dict[JobId, Burst] = {}
+        self.schedule = Schedule(ws)
+        self.complete = True
+
+    def choose(self) -> None:
+        """Choose until no candidate gains enough or the evaluation budget is used up."""
+        while True:
+            self.schedule = self._schedule()
+            if self.complete and self._accept(self.schedule):
+                self.complete = self.ws.evaluations <= self.ws.snapshot.evaluation_budget
+            elif not self._home_after_all():
+                return
+
+    def _schedule(self, without: JobId | None = None) -> Schedule:
+        while True:
+            schedule = Schedule(self.ws).run(
+                job
+                for job in self.waiting
+                if job.job_id not in self.bursts and job.job_id != without
+            )
+            if not self._released(schedule):
+                return schedule
+
+    def _released(self, schedule: Schedule) -> bool:
+        """Machines whose job starts elsewhere are there for others; True if there are any."""
+        released = False
+        for index, view in enumerate(self.ws.nodes):
+            start = schedule.starts.get(view.kept_for) if view.kept_for is not None else None
+            if start is not None and start.at <= self.ws.now and index not in start.nodes:
+                view.kept_for = None
+                released = True
+        return released
+
+    # --- one round ----------------------------------------------------------------------------
+
+    def _accept(self, schedule: Schedule) -> bool:
+        """Accept the best candidates of this round; False when there is none."""
+        candidates = self._candidates(schedule)
+        if not candidates:
+            return False
+        if len(self.waiting) <= _EXACT_BELOW:
+            return self._accept_exactly(candidates, schedule)
+        batch = candidates[: max(1, len(candidates) // _BATCH)]
+        accepted = False
+        for candidate in batch:
+            # what the ones before took may have closed it
+            again = self.cloud.obtainable(
+                candidate.option, self.ws.snapshot.jobs[candidate.waiting.job_id]
+            )
+            if isinstance(again, Offer):
+                self._take(candidate, again)
+                accepted = True
+        return accepted
+
+    def _accept_exactly(self, candidates: list[_Candidate], schedule: Schedule) -> bool:
+        exact = []
+        for candidate in candidates[:_EXACT_CANDIDATES]:
+            shortened = self._shortened_exactly(candidate, schedule)
+            gain = candidate.gain - candidate.shortened + shortened
+            judged = _Candidate(
+                candidate.position, candidate.waiting, candidate.option, candidate.offer,
+                candidate.start, gain, shortened, candidate.money,
+            )  # fmt: skip
+            if self._worth_it(judged):
+                exact.append(judged)
+        if not exact:
+            return False
+        best = min(exact, key=lambda c: c.worth)
+        self._take(best, best.offer)
+        return True
+
+    def _candidates(self, schedule: Schedule) -> list[_Candidate]:
+        best: dict[int, tuple[CloudOption, Offer, int] | None] = {}
+        relief = _Relief(self.ws, schedule, self.waiting)
+        found = []
+        for position, waiting in enumerate(self.waiting):
+            id_ = waiting.job_id
+            if id_ in self.bursts or id_ in self._staying:
+                continue
+            if waiting.ready_at > self.ws.now:
+                continue
+            start = schedule.starts.get(id_)
+            if start is not None and start.type.held:
+                continue
+            option = self._best(best, waiting)
+            if option is None:
+                continue
+            home = self.home_micros(waiting, start)
+            direct = home - option[0].micros
+            shortened = relief.of(start) if start is not None and start.at > self.ws.now else 0.0
+            candidate = _Candidate(
+                position, waiting, option[0], option[1], start, direct + shortened, shortened,
+                option[2],
+            )  # fmt: skip
+            if self._worth_it(candidate):
+                found.append(candidate)
+        found.sort(key=lambda c: c.worth)
+        return found
+
+    def _best(
+        self, cache: dict[int, tuple[CloudOption, Offer, int] | None], waiting: Waiting
+    ) -> tuple[CloudOption, Offer, int] | None:
+        index = waiting.cls.index
+        if index not in cache:
+            job = self.ws.snapshot.jobs[waiting.job_id]
+            found = self.cloud.best(waiting.cls, job)
+            cache[index] = None
+            if found is not None:
+                cache[index] = (*found, found[0].micros - _value_part(waiting, found[0]))
+        return cache[index]
+
+    def home_micros(self, waiting: Waiting, start: Start | None) -> float:
+        """What staying costs; infinite when the job fits nowhere, or would miss a deadline that
+        a cloud meets."""
+        if start is None:
+            return _NEVER
+        cls = waiting.cls
+        if cls.deadline_at is not None:
+            left_s = cls.deadline_at - self.ws.now
+            finish = start.wait.then(start.run)
+            late = spot_rules.deadline_refusal(
+                finish.mean_s - left_s, finish.probability_beyond(left_s), self.ws.policy
+            )
+            if late is not None:
+                return _NEVER
+        return start.micros
+
+    def _worth_it(self, candidate: _Candidate) -> bool:
+        if math.isinf(candidate.gain):
+            return True
+        start = candidate.start
+        waiting_s = 0.0 if start is None else start.wait.mean_s
+        waits = cost_micros(candidate.waiting.cls.value_micros_per_hour, waiting_s)
+        refused = burst_rules.gain_refusal(
+            math.floor(candidate.gain), waits, self.ws.policy, "waiting"
+        )
+        return refused is None
+
+    def _take(self, candidate: _Candidate, offer: Offer) -> None:
+        job = self.ws.snapshot.jobs[candidate.waiting.job_id]
+        self.cloud.take(candidate.option, offer, job)
+        self.bursts[job.id] = Burst(
+            job.id, candidate.option, offer, candidate.start, math.floor(candidate.shortened),
+            candidate.gain,
+        )  # fmt: skip
+
+    # --- what others gain ---------------------------------------------------------------------
+
+    def _shortened_exactly(self, candidate: _Candidate, schedule: Schedule) -> float:
+        """What all others save when this job leaves, each at most up to its own alternative."""
+        if candidate.start is None:
+            return 0.0
+        after = self._schedule(without=candidate.waiting.job_id)
+        cache: dict[int, tuple[CloudOption, Offer, int] | None] = {}
+        saved = 0.0
+        for waiting in self.waiting:
+            before = schedule.starts.get(waiting.job_id)
+            then = after.starts.get(waiting.job_id)
+            if before is None or then is None or before.at == then.at:
+                continue
+            option = self._best(cache, waiting)
+            most = _NEVER if option is None else float(option[0].micros)
+            saved += min(before.micros, most) - min(then.micros, most)
+        return saved
+
+    # --- second thoughts ----------------------------------------------------------------------
+
+    def _home_after_all(self) -> bool:
+        """Jobs with machines chosen or on their way take a free slot that nobody else wants, if
+        that is cheaper by the margin now. True if a chosen machine is not asked for after all."""
+        margin = burst_rules.margin_micros(0, self.ws.policy)
+        changed = False
+        for waiting in self._in_order:
+            burst = self.bursts.get(waiting.job_id)
+            adoption = self._adoptions.get(waiting.job_id)
+            if burst is not None:
+                micros = burst.option.micros
+            elif adoption is not None:
+                micros = adoption.priced.micros
+            else:
+                continue
+            late = replace(waiting, limit_micros=float(micros - margin), now_only=True)
+            start = self.schedule.find(late)
+            if start is None or self.home_micros(waiting, start) == _NEVER:
+                continue
+            if burst is None:
+                self.schedule.take(start, waiting.cls)
+                self.schedule.starts[waiting.job_id] = start
+                continue
+            job = self.ws.snapshot.jobs[waiting.job_id]
+            self.cloud.give_back(burst.option, burst.offer, job)
+            del self.bursts[waiting.job_id]
+            self._staying.add(waiting.job_id)
+            changed = True
+        return changed
+
+
+def _value_part(waiting: Waiting, option: CloudOption) -> int:
+    """The part of an option's cost that is time, not money."""
+    assert option.priced is not None
+    return cost_micros(waiting.cls.value_micros_per_hour, option.priced.finish_in.mean_s)
+
+
+class _Relief:
+    """A first estimate of what others gain when a job leaves the queue: the time it sets free is
+    shared by all that start after it in the same pool."""
+
+    def __init__(self, ws: Workspace, schedule: Schedule, waiting: Sequence[Waiting]) -> None:
+        gpus: dict[str, int] = {}
+        for view in ws.nodes:
+            if not view.type.held:
+                count = view.type.shape.healthy.bit_count()
+                gpus[view.type.pool] = gpus.get(view.type.pool, 0) + count
+        self._gpus = gpus
+        self._behind: dict[str, tuple[list[float], list[float]]] = {}
+        later: dict[str, list[tuple[float, float]]] = {}
+        for job in waiting:
+            start = schedule.starts.get(job.job_id)
+            if start is not None and start.at > ws.now:
+                later.setdefault(start.type.pool, []).append((start.at, job.cls.value_per_s))
+        for pool, entries in later.items():
+            entries.sort(reverse=True)
+            times, values, total = [], [], 0.0
+            for at, value in entries:
+                total += value
+                times.append(-at)
+                values.append(total)
+            self._behind[pool] = (times, values)
+
+    def of(self, start: Start) -> float:
+        """Micro-dollars that those behind save, roughly."""
+        pool = start.type.pool
+        if pool not in self._behind or not self._gpus.get(pool):
+            return 0.0
+        times, values = self._behind[pool]
+        # those that start strictly later
+        count = bisect_left(times, -start.at)
+        if count == 0:
+            return 0.0
+        devices = sum(mask.bit_count() for mask in start.masks) * start.share
+        freed_s = devices * start.run.mean_s / self._gpus[pool]
+        return values[count - 1] * freed_s

@@ -1,0 +1,74 @@
+"""Claims and what must be held for them before a machine is asked for."""
+
+from __future__ import annotations
+
+import hashlib
+
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.ids import ClaimId, claim_id
+from hybrid.domain.job import Job
+from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
+from hybrid.domain.offer import Offer
+from hybrid.domain.plan import OpenClaim
+from hybrid.domain.pool_spec import BurstPool
+from hybrid.estimation.transfer import egress_bound_gib
+from hybrid.ledger.charges import LAUNCH_SLACK_S, hold_micros
+
+
+def machine_hold_micros(job: Job, offer: Offer, pool: BurstPool) -> int:
+    """The worst case of one machine of an offer for the job's first lease."""
+    return hold_micros(
+        offer.price_ceiling_micros_per_hour,
+        lease_s=pool.lease.duration,
+        end_tail_s=pool.lease.end_tail,
+        disk_gib=pool.disk,
+        disk_usd_per_gib_hour=pool.disk_usd_per_gib_hour,
+        egress_gib=egress_bound_gib(job) / job.spec.resources.nodes,
+        egress_usd_per_gib=pool.egress_usd_per_gib,
+    )
+
+
+def open_claims(
+    job: Job, offer: Offer, pool: BurstPool, *, now: float, installation: str
+) -> tuple[OpenClaim, ...]:
+    """Claims for all machines of the job, each with its hold."""
+    attempt = job.attempts + 1
+    nodes = job.spec.resources.nodes
+    micros = machine_hold_micros(job, offer, pool)
+    gang = f"g-{job.id}-{attempt}-{job.claims_opened}" if nodes > 1 else ""
+    opened = []
+    for rank in range(nodes):
+        id_ = claim_id(job.id, attempt, rank, job.claims_opened)
+        claim = Claim(
+            id=id_,
+            pool=offer.pool,
+            offer=offer,
+            state=ClaimState.REQUESTED,
+            token=_token(installation, id_),
+            request="",
+            requested_at=now,
+            team=job.team,
+            user=job.user,
+            job_id=job.id,
+            gang=gang,
+            lease_until=now + LAUNCH_SLACK_S + pool.lease.duration,
+        )
+        hold = LedgerEntry(
+            id=f"hold:{id_}:0",
+            kind=EntryKind.HOLD,
+            claim_id=id_,
+            amount_micros=micros,
+            at=now,
+            team=job.team,
+            user=job.user,
+            job_id=job.id,
+            memo=f"first lease of {offer.id}",
+        )
+        opened.append(OpenClaim(claim=claim, hold=hold))
+    return tuple(opened)
+
+
+def _token(installation: str, id_: ClaimId) -> str:
+    """64 hex digits, the same for the same claim of the same installation: a request that is
+    repeated after a crash carries the token it had before."""
+    return hashlib.sha256(f"{installation}/{id_}".encode()).hexdigest()

@@ -1,0 +1,158 @@
+"""Jobs that differ in nothing the planner weighs are one class, planned once.
+
+10,000 pending jobs come from a few hundred specs; everything that costs more than a look-up is
+done per class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+
+from hybrid.domain.budget import Balance, Scope
+from hybrid.domain.ids import NodeId
+from hybrid.domain.job import Job
+from hybrid.domain.learned import Learned
+from hybrid.domain.reasons import WalltimeTooShort
+from hybrid.estimation.runtime import total_work, work_left
+from hybrid.estimation.waits import Duration
+from hybrid.planning.fit import (
+    CPU_ONLY,
+    Fit,
+    LearnedSpeeds,
+    Need,
+    need_of,
+    speed_on,
+    stated_speed,
+)
+from policies.document import PolicyDocument
+from policies.priority import value_micros_per_hour
+
+
+@dataclass(slots=True, eq=False)
+class JobClass:
+    """What jobs of the class have in common. ``sample`` stands for any of them; ``work`` is what
+    is left, in reference-seconds."""
+
+    index: int
+    sample: Job
+    need: Need
+    nodes: int
+    work: Duration
+    whole_work: Duration
+    value_micros_per_hour: int
+    deadline_at: float | None
+    run_time_known: bool
+    learned: LearnedSpeeds
+
+    @property
+    def avoid(self) -> frozenset[NodeId]:
+        """Nodes on which it has failed."""
+        return frozenset(self.sample.avoid_nodes)
+
+    @property
+    def value_per_s(self) -> float:
+        """Micro-dollars that a second's delay costs."""
+        return self.value_micros_per_hour / 3600.0
+
+    @property
+    def total_gpus(self) -> float:
+        """GPUs over the whole gang, shares counted as such."""
+        return self.nodes * self.need.gpus * self.need.share
+
+    def speed(self, model: str, link_gbps: float) -> float:
+        """Relative to the reference GPU."""
+        return speed_on(self.sample.spec, model, link_gbps, self.learned)
+
+    def run_time(self, model: str, speed: float) -> Duration:
+        """How long what is left takes at this speed, cut off at the walltime."""
+        work = self.work
+        saved = self.sample.checkpoint
+        if (
+            saved is not None
+            and not self.sample.spec.checkpoint.portable
+            and saved.gpu_model not in (CPU_ONLY, model)
+        ):
+            work = self.whole_work  # the checkpoint does not restore there
+        walltime = self.sample.spec.walltime
+        return Duration(min(work.mean_s / speed, walltime), work.sd_s / speed)
+
+    def too_long(self, fit: Fit) -> WalltimeTooShort | None:
+        """Why the job should not start on these devices: it is known to need longer than its
+        walltime there. Where nobody knows, the walltime is all there is to go by."""
+        spec = self.sample.spec
+        if not self.run_time_known:
+            return None
+        needed_s = self.work.mean_s / self.speed(fit.model, fit.link_gbps)
+        if needed_s <= spec.walltime:
+            return None
+        return WalltimeTooShort(needed_s, spec.walltime)
+
+
+class Classes:
+    """The classes of one plan."""
+
+    def __init__(
+        self, policy: PolicyDocument, learned: Learned, balances: Iterable[Balance]
+    ) -> None:
+        self._policy = policy
+        self._learned = learned
+        self.speeds: LearnedSpeeds = learned.speed
+        self._by_key: dict[Hashable, JobClass] = {}
+        # a budget of one user or job tells apart what would otherwise be one class
+        scopes = {balance.budget.scope for balance in balances}
+        self._per_user = Scope.USER in scopes
+        self._jobs_with_budget = frozenset(
+            balance.budget.subject for balance in balances if balance.budget.scope is Scope.JOB
+        )
+        self.all: list[JobClass] = []
+
+    def of(self, job: Job) -> JobClass:
+        """The class of a job."""
+        key = self._key(job)
+        found = self._by_key.get(key)
+        if found is None:
+            found = self._by_key[key] = self._new(job)
+            self.all.append(found)
+        return found
+
+    def _key(self, job: Job) -> Hashable:
+        # hot: once per job; flat tuples hash several times faster than nested models
+        spec = job.spec
+        resources, where, data = spec.resources, spec.where, spec.data
+        gpu, saving = resources.gpu, spec.checkpoint
+        saved = job.checkpoint
+        own = str(job.id)
+        return (
+            resources.nodes, resources.gpus, resources.cpus, resources.memory,
+            resources.architecture, gpu.models, gpu.memory, gpu.min_compute_capability, gpu.link,
+            gpu.share, gpu.mig_profile,
+            where.pools, where.providers, where.regions, where.burst, where.markets,
+            spec.profile, spec.family, tuple(spec.speeds.items()), spec.expected_runtime,
+            spec.walltime, spec.deadline, spec.value_per_hour, spec.priority, job.team,
+            spec.image, data.input, data.output,
+            saving.enabled, saving.interval, saving.size, saving.portable,
+            spec.retries.on_spot_restart, spec.stop.grace,
+            spec.max_cost, job.cost_micros if spec.max_cost is not None else 0,
+            job.avoid_nodes,
+            None if saved is None else (saved.work_s, saved.size_bytes, saved.commit_s,
+                                        saved.gpu_model),
+            job.user if self._per_user else "",
+            own if own in self._jobs_with_budget or own in self._learned.checkpoint_s else "",
+        )  # fmt: skip
+
+    def _new(self, job: Job) -> JobClass:
+        pace = stated_speed(job.spec, self.speeds)
+        return JobClass(
+            index=len(self.all),
+            sample=job,
+            need=need_of(job.spec),
+            nodes=job.spec.resources.nodes,
+            work=work_left(job, self._learned, stated_speed=pace),
+            whole_work=total_work(job.spec, self._learned, stated_speed=pace),
+            value_micros_per_hour=value_micros_per_hour(job, self._policy),
+            deadline_at=job.spec.deadline_at,
+            run_time_known=job.spec.expected_runtime is not None
+            or job.spec.family in self._learned.work_s,
+            learned=self.speeds,
+        )

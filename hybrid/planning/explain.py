@@ -1,0 +1,415 @@
+"""The report: for every live job one sentence, the option chosen, and what else there was, each
+with its cost terms or the first guard that refused it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+from hybrid.domain.ids import JobId, PoolName
+from hybrid.domain.job import Job, StopCause
+from hybrid.domain.money import cents
+from hybrid.domain.plan import Alternative, CostTerm, Decision, Verdict
+from hybrid.domain.pool_spec import LocalPool
+from hybrid.domain.quantities import format_duration
+from hybrid.domain.reasons import (
+    BackingOff,
+    HardwareMismatch,
+    Nowhere,
+    Reason,
+    WaitingForGpus,
+    WaitingForMachine,
+)
+from hybrid.domain.run import Run
+from hybrid.estimation.waits import Duration
+from hybrid.planning.adopt import Adoption
+from hybrid.planning.burst import Burst
+from hybrid.planning.classes import JobClass
+from hybrid.planning.cloud import Cloud, CloudOption
+from hybrid.planning.options import EXTERNALITY, Priced, held_option, local_terms
+from hybrid.planning.outcome import Outcome
+from hybrid.planning.schedule import Start, Waiting
+from hybrid.planning.workspace import Workspace
+
+_SHOWN = 8
+"""Priced offers shown for a job, cheapest first: one for each machine type, market and pool."""
+
+_JUDGED = 64
+"""Offers judged for them at most."""
+
+
+class Explainer:
+    """Writes the decisions of one plan."""
+
+    def __init__(self, ws: Workspace, cloud: Cloud, outcome: Outcome) -> None:
+        self.ws = ws
+        self.cloud = cloud
+        self.outcome = outcome
+        self._offers: dict[int, tuple[Alternative, ...]] = {}
+        self._ahead = self._count_ahead()
+
+    def decisions(self) -> tuple[Decision, ...]:
+        """One for every live job, by id."""
+        found: dict[JobId, Decision] = {}
+        for waiting in self.outcome.waiting:
+            found[waiting.job_id] = self._pending(waiting)
+        for job_id, job in self.ws.snapshot.jobs.items():
+            if job_id in found:
+                continue
+            refused = self.ws.refused.get(job_id)
+            run = self.ws.run_of.get(job_id)
+            if refused is not None:
+                found[job_id] = self._decision(
+                    job_id, Verdict.REFUSE, f"ends here: {refused}", "", reason=refused
+                )
+            elif run is not None:
+                found[job_id] = self._live(job, run)
+            else:
+                # its run has ended and the job follows at the next look at the facts
+                found[job_id] = self._decision(job_id, Verdict.STAY, "its run has ended", "")
+        return tuple(found[job_id] for job_id in sorted(found))
+
+    # --- jobs that run ------------------------------------------------------------------------
+
+    def _live(self, job: Job, run: Run) -> Decision:
+        cause = self.ws.stopping(run)
+        if cause is not None:
+            return self._stopping(job, run, cause)
+        left = self.ws.left_of(run)
+        alternative = self._stay(run, left)
+        where = "local" if not run.claim_ids else "cloud"
+        sentence = (
+            f"runs on {_places(run)} ({where} pool {run.pool}),"
+            f" about {_words(left.mean_s)} to go"
+        )
+        return self._decision(job.id, Verdict.STAY, sentence, "stay", (alternative,))
+
+    def _stay(self, run: Run, left: Duration) -> Alternative:
+        return Alternative(
+            option="stay",
+            label=f"going on in {run.pool}",
+            start_p50_at=self.ws.now,
+            start_p90_at=self.ws.now,
+            finish_at=self.ws.now + left.mean_s,
+            terms=self.outcome.stays.get(run.id, ()),
+        )
+
+    def _stopping(self, job: Job, run: Run, cause: StopCause) -> Decision:
+        verdict = {StopCause.PREEMPT: Verdict.PREEMPT, StopCause.RETURN: Verdict.RETURN}.get(
+            cause, Verdict.STOP
+        )
+        planned = self.ws.stops.get(run.id)
+        words = run.history[-1].cause if run.history else ""
+        if planned is not None:
+            words = planned.words
+        sentence = f"is being stopped ({str(cause).replace('_', ' ')})"
+        if words:
+            sentence += f": {words}"
+        return self._decision(job.id, verdict, sentence, "")
+
+    # --- jobs that wait -----------------------------------------------------------------------
+
+    def _pending(self, waiting: Waiting) -> Decision:
+        id_ = waiting.job_id
+        start = self.outcome.schedule.starts.get(id_)
+        burst = self.outcome.bursts.get(id_)
+        placed = self.outcome.placed.get(id_)
+        adoption = self.outcome.adoptions.get(id_)
+        home = burst.instead if burst is not None else start
+        if placed is not None:
+            home = placed[0]
+        alternatives = (
+            *self._homes(waiting, home),
+            *self._held(waiting, adoption, home),
+            *self._clouds(waiting, burst),
+        )
+        if placed is not None:
+            return self._placed(waiting, *placed, alternatives)
+        if burst is not None:
+            return self._burst(waiting, burst, alternatives)
+        if adoption is not None:
+            return self._coming(id_, adoption, alternatives)
+        if waiting.ready_at > self.ws.now:
+            job = self.ws.snapshot.jobs[id_]
+            backing = BackingOff(waiting.ready_at - self.ws.now, job.failures)
+            return self._decision(id_, Verdict.WAIT, str(backing), "", alternatives, backing)
+        if start is None:
+            return self._nowhere(id_, alternatives)
+        return self._waits(waiting, start, alternatives)
+
+    def _placed(
+        self, waiting: Waiting, start: Start, run: Run, alternatives: tuple[Alternative, ...]
+    ) -> Decision:
+        chosen = _chosen(start, self.ws)
+        against = self._against(chosen, alternatives)
+        sentence = f"starts now on {_places(run)} in {run.pool}{against}"
+        return self._decision(waiting.job_id, Verdict.PLACE, sentence, chosen, alternatives)
+
+    def _burst(
+        self, waiting: Waiting, burst: Burst, alternatives: tuple[Alternative, ...]
+    ) -> Decision:
+        chosen = f"offer:{burst.offer.id}"
+        nodes = waiting.cls.nodes
+        machines = "a machine" if nodes == 1 else f"{nodes} machines"
+        sentence = (
+            f"asks for {machines}: {burst.option.offers.label},"
+            f" ready in about {_words(burst.option.offers.boot_s)}"
+            f"{self._against(chosen, alternatives)}"
+        )
+        if burst.instead is None:
+            sentence += "; no local GPUs will do"
+        reason = WaitingForMachine((), burst.option.offers.boot_s)
+        return self._decision(
+            waiting.job_id, Verdict.BURST, sentence, chosen, alternatives, reason
+        )
+
+    def _coming(
+        self, id_: JobId, adoption: Adoption, alternatives: tuple[Alternative, ...]
+    ) -> Decision:
+        names = tuple(str(claim.id) for claim in adoption.claims)
+        reason = WaitingForMachine(names, adoption.ready_in_s)
+        # the same choice as when the machine was asked for, so no new row is written for it
+        chosen = f"offer:{adoption.claims[0].offer.id}"
+        if adoption.claims[0].job_id != id_:
+            chosen = f"claim:{names[0]}"
+        return self._decision(id_, Verdict.BURST, str(reason), chosen, alternatives, reason)
+
+    def _waits(
+        self, waiting: Waiting, start: Start, alternatives: tuple[Alternative, ...]
+    ) -> Decision:
+        chosen = _chosen(start, self.ws)
+        reason = WaitingForGpus(
+            start.type.pool, start.wait.p50_s, self._ahead.get(waiting.job_id, 0)
+        )
+        sentence = f"{reason}{self._against(chosen, alternatives)}"
+        return self._decision(
+            waiting.job_id, Verdict.WAIT, sentence, chosen, alternatives, reason
+        )
+
+    def _nowhere(self, id_: JobId, alternatives: tuple[Alternative, ...]) -> Decision:
+        refusals = [a.refused for a in alternatives if a.refused is not None]
+        clouds = [
+            a.refused
+            for a in alternatives
+            if a.refused is not None
+            and not a.option.startswith("pool:")
+            and not isinstance(a.refused, HardwareMismatch)
+        ]
+        # what keeps it from the nearest thing to a place is what a person can do something about
+        reason: Reason
+        if clouds:
+            reason = clouds[0]
+        elif refusals:
+            reason = refusals[0]
+        else:
+            reason = Nowhere(("no pool has room for it now",))
+        return self._decision(
+            id_, Verdict.WAIT, f"waits, nowhere to go now: {reason}", "", alternatives, reason
+        )
+
+    # --- alternatives -------------------------------------------------------------------------
+
+    def _homes(self, waiting: Waiting, start: Start | None) -> Iterator[Alternative]:
+        for name in self._local_pools:
+            option = f"pool:{name}"
+            if start is not None and start.type.pool == name and not start.type.held:
+                priced = local_terms(
+                    waiting.cls, start.type.rate_micros_per_hour, start.wait, start.run
+                )
+                yield self._alternative(option, f"local pool {name}", priced)
+                continue
+            refused = self._refused_at(waiting.cls, name)
+            if refused is not None:
+                yield Alternative(option=option, label=f"local pool {name}", refused=refused)
+
+    def _refused_at(self, cls: JobClass, pool: PoolName) -> Reason | None:
+        """Why the class cannot run in a pool, or None if it could."""
+        reason: Reason | None = HardwareMismatch("nodes", "one that takes runs", "none")
+        for type_ in self.ws.types:
+            if type_.pool != pool or type_.held:
+                continue
+            found = self.ws.usable_fits(cls, type_)
+            if not isinstance(found, Reason):
+                return None
+            reason = found
+        return reason
+
+    def _held(
+        self, waiting: Waiting, adoption: Adoption | None, start: Start | None
+    ) -> Iterator[Alternative]:
+        if adoption is not None:
+            claim = adoption.claims[0]
+            yield self._alternative(
+                f"claim:{claim.id}", f"machine asked for in {claim.pool}", adoption.priced
+            )
+        elif start is not None and start.type.held:
+            found = self.ws.fits_of(waiting.cls, start.type)
+            if isinstance(found, Reason):
+                return
+            fit = next(fit for fit in found if fit.model == start.model)
+            held = held_option(self.ws, waiting.cls, start.type, fit)
+            if isinstance(held, Reason):
+                return
+            yield self._alternative(
+                _chosen(start, self.ws), f"machine held in {start.type.pool}", held.priced
+            )
+
+    def _clouds(self, waiting: Waiting, burst: Burst | None) -> tuple[Alternative, ...]:
+        shared = self._offers.get(waiting.cls.index)
+        if shared is None:
+            shared = self._offers[waiting.cls.index] = tuple(self._offers_of(waiting))
+        if burst is None:
+            return shared
+        chosen = self._chosen_offer(burst)
+        return (chosen, *(a for a in shared if a.label != chosen.label))
+
+    def _chosen_offer(self, burst: Burst) -> Alternative:
+        priced = burst.option.priced
+        assert priced is not None
+        terms = priced.terms
+        if burst.shortened_micros:
+            terms = (*terms, CostTerm(name=EXTERNALITY, micros=-burst.shortened_micros))
+        return self._alternative(
+            f"offer:{burst.offer.id}",
+            _label(burst),
+            Priced(terms, priced.start_in, priced.finish_in),
+            len(burst.option.offers.members),
+        )
+
+    def _offers_of(self, waiting: Waiting) -> Iterator[Alternative]:
+        """Priced offers, cheapest first and one of each kind, then the refused by pool and
+        reason."""
+        job = self.ws.snapshot.jobs[waiting.job_id]
+        refused: dict[tuple[str, str], list[tuple[Reason, int]]] = {}
+        shown: set[tuple[str, str, str]] = set()
+        for count, option in enumerate(self.cloud.options(waiting.cls)):
+            if count >= _JUDGED:
+                break
+            reason = option.refused
+            if reason is None:
+                found = self.cloud.obtainable(option, job)
+                reason = found if isinstance(found, Reason) else None
+            if reason is not None:
+                key = (str(option.offers.offer.pool), reason.code)
+                refused.setdefault(key, []).append((reason, len(option.offers.members)))
+                continue
+            if _key(option) in shown or len(shown) >= _SHOWN or option.priced is None:
+                continue
+            shown.add(_key(option))
+            yield self._alternative(
+                f"offer:{option.offers.members[0].id}",
+                option.offers.label,
+                option.priced,
+                len(option.offers.members),
+            )
+        for index, reason in self.cloud.refused_at_once(waiting.cls).items():
+            offers = self.cloud.book.classes[index]
+            key = (str(offers.offer.pool), reason.code)
+            refused.setdefault(key, []).append((reason, len(offers.members)))
+        for (pool, _), entries in sorted(refused.items()):
+            yield Alternative(
+                option=f"burst:{pool}",
+                label=f"machines of {pool}",
+                refused=entries[0][0],
+                members=sum(members for _, members in entries),
+            )
+
+    def _alternative(
+        self, option: str, label: str, priced: Priced, members: int = 1
+    ) -> Alternative:
+        now = self.ws.now
+        return Alternative(
+            option=option,
+            label=label,
+            start_p50_at=now + priced.start_in.p50_s,
+            start_p90_at=now + priced.start_in.p90_s,
+            finish_at=now + priced.finish_in.mean_s,
+            terms=priced.terms,
+            members=members,
+        )
+
+    # --- words --------------------------------------------------------------------------------
+
+    def _against(self, chosen: str, alternatives: tuple[Alternative, ...]) -> str:
+        """How much the choice is better than the best of the others."""
+        mine = next((a for a in alternatives if a.option == chosen and a.terms), None)
+        others = [a for a in alternatives if a.option != chosen and a.terms and a.refused is None]
+        if mine is None or not others:
+            return ""
+        other = min(others, key=lambda a: (a.total_micros, a.option))
+        difference = other.total_micros - mine.total_micros
+        if difference < 0:
+            return f"; {other.label} would be ${cents(-difference)} cheaper, within the margin"
+        return f"; ${cents(difference)} better than {other.label}"
+
+    def _decision(
+        self,
+        job_id: JobId,
+        verdict: Verdict,
+        sentence: str,
+        chosen: str,
+        alternatives: tuple[Alternative, ...] = (),
+        reason: Reason | None = None,
+    ) -> Decision:
+        return Decision(
+            job_id=job_id,
+            at=self.ws.now,
+            verdict=verdict,
+            sentence=sentence,
+            chosen=chosen,
+            policy_version=self.ws.policy_version,
+            alternatives=alternatives,
+            reason=reason,
+        )
+
+    @cached_property
+    def _local_pools(self) -> tuple[PoolName, ...]:
+        return tuple(
+            name
+            for name, pool in sorted(self.ws.snapshot.pools.items())
+            if isinstance(pool.spec, LocalPool) and not pool.removed
+        )
+
+    def _count_ahead(self) -> dict[JobId, int]:
+        """How many jobs that wait for the same pool are served before each."""
+        ahead: dict[JobId, int] = {}
+        counts: dict[PoolName, int] = {}
+        for waiting in self.outcome.waiting:
+            start = self.outcome.schedule.starts.get(waiting.job_id)
+            if start is None or start.at <= self.ws.now:
+                continue
+            pool = start.type.pool
+            ahead[waiting.job_id] = counts.get(pool, 0)
+            counts[pool] = ahead[waiting.job_id] + 1
+        return ahead
+
+
+def _chosen(start: Start, ws: Workspace) -> str:
+    if start.type.held:
+        claim = ws.nodes[start.nodes[0]].claim
+        assert claim is not None
+        return f"claim:{claim.id}"
+    return f"pool:{start.type.pool}"
+
+
+def _key(option: CloudOption) -> tuple[str, str, str]:
+    offer = option.offers.offer
+    return str(offer.pool), offer.machine_type, str(offer.market)
+
+
+def _label(burst: Burst) -> str:
+    return burst.option.offers.label
+
+
+def _places(run: Run) -> str:
+    names = [str(slot.node_id) for slot in run.slots]
+    if len(names) > 3:
+        return f"{names[0]} and {len(names) - 1} more nodes"
+    gpus = len(run.slots[0].gpu_ids)
+    where = ", ".join(names)
+    return f"{where} ({gpus} GPU{'s' if gpus != 1 else ''} each)" if gpus else where
+
+
+def _words(seconds: float) -> str:
+    return format_duration(float(round(seconds)))
+

@@ -1,0 +1,296 @@
+"""Hard filters between what a job needs and what a machine is; and the speed where it fits.
+
+Machines are reduced to *shapes* and jobs to *needs*; each pair is judged once per plan.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hybrid.domain.job_spec import JobSpec, LinkClass
+from hybrid.domain.learned import Estimate
+from hybrid.domain.node import Node
+from hybrid.domain.offer import Offer
+from hybrid.domain.reasons import (
+    GpuMemoryTooSmall,
+    HardwareMismatch,
+    NoContainerRuntime,
+    Reason,
+)
+from hybrid.estimation.speed import job_speed
+from hybrid.hardware import MODELS, UnknownGpuModel, resolve, satisfies_memory
+from hybrid.topology import MINIMUM_GBPS, LinkGraph, SlotTable, link_efficiency, slot_table
+
+CPU_ONLY = ""
+"""The GPU model of a job that uses none."""
+
+LearnedSpeeds = Mapping[tuple[str, str], Estimate]
+_Accept = Callable[[int], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A machine, as far as fit goes. Positions are those of its devices.
+
+    ``healthy`` is the mask of devices that work. ``runtimes`` is None where it is not known yet
+    (a machine that does not exist): its image is taken to have one.
+    """
+
+    models: tuple[str, ...]
+    memory_gib: tuple[float, ...]
+    healthy: int
+    links_gbps: tuple[tuple[float, ...], ...]
+    numa: tuple[int, ...]
+    mig: int
+    cpus: float
+    host_memory_gib: float
+    architecture: str
+    runtimes: tuple[str, ...] | None
+
+    @property
+    def table(self) -> SlotTable:
+        """Slot choices on this machine."""
+        return slot_table(_graph(self.links_gbps, self.numa, self.models))
+
+
+@lru_cache(maxsize=512)
+def _graph(
+    links: tuple[tuple[float, ...], ...], numa: tuple[int, ...], models: tuple[str, ...]
+) -> LinkGraph:
+    count = len(models)
+    matrix = links if len(links) == count else ((0.0,) * count,) * count
+    return LinkGraph.of_matrix(matrix, numa=numa, models=models)
+
+
+def node_shape(node: Node) -> Shape:
+    """The shape of a machine that is there."""
+    healthy = mig = 0
+    for position, gpu in enumerate(node.gpus):
+        healthy |= gpu.healthy << position
+        mig |= gpu.id.startswith("MIG-") << position
+    return Shape(
+        tuple([gpu.model for gpu in node.gpus]),
+        tuple([gpu.memory_gib for gpu in node.gpus]),
+        healthy,
+        node.links_gbps,
+        tuple([gpu.numa for gpu in node.gpus]),
+        mig,
+        node.cpus,
+        node.memory_gib,
+        node.architecture,
+        node.container_runtimes,
+    )
+
+
+def offer_shape(offer: Offer) -> Shape:
+    """The shape of a machine that could be had."""
+    return Shape(
+        (offer.gpu_model,) * offer.gpus,
+        (offer.gpu_memory_gib,) * offer.gpus,
+        (1 << offer.gpus) - 1,
+        offer.links_gbps,
+        (0,) * offer.gpus,
+        0,
+        offer.cpus,
+        offer.memory_gib,
+        offer.architecture,
+        None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a job needs of each machine; equal needs are judged once."""
+
+    gpus: int
+    share: float
+    mig_profile: str | None
+    models: tuple[str, ...]
+    memory_gib: float | None
+    capability: str | None
+    link: LinkClass
+    cpus: float
+    host_memory_gib: float
+    architecture: str | None
+    image: str | None
+
+
+def need_of(spec: JobSpec) -> Need:
+    """What the spec asks of each machine."""
+    resources = spec.resources
+    gpu = resources.gpu
+    return Need(
+        resources.gpus,
+        gpu.share,
+        gpu.mig_profile,
+        gpu.models,
+        gpu.memory,
+        gpu.min_compute_capability,
+        gpu.link,
+        resources.cpus,
+        resources.memory,
+        resources.architecture,
+        spec.image,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Devices of one model on a machine that will do: ``allowed`` is their mask, empty for a CPU
+    job. ``link_gbps`` is the best usable bottleneck among as many of them as the job takes."""
+
+    model: str
+    allowed: int
+    link_gbps: float = math.inf
+
+
+def fits(need: Need, shape: Shape) -> tuple[Fit, ...] | Reason:
+    """The groups of devices that fit, one per model, or the first filter none passes."""
+    refused = _host(need, shape)
+    if refused is not None:
+        return refused
+    if need.gpus == 0:
+        return (Fit(CPU_ONLY, 0),)
+    working = shape.healthy & (shape.mig if need.mig_profile else ~shape.mig)
+    allowed, refused = _filtered(need, shape, working)
+    if refused is not None:
+        return refused
+    return _grouped(need, shape, allowed)
+
+
+def _host(need: Need, shape: Shape) -> Reason | None:
+    if need.architecture is not None and need.architecture != shape.architecture:
+        return HardwareMismatch("CPU architecture", need.architecture, shape.architecture)
+    if need.cpus > shape.cpus:
+        return HardwareMismatch("CPU cores", f"{need.cpus:g}", f"{shape.cpus:g}")
+    if need.host_memory_gib > shape.host_memory_gib:
+        return HardwareMismatch(
+            "memory", f"{need.host_memory_gib:g} GiB", f"{shape.host_memory_gib:g} GiB"
+        )
+    if need.image is not None and shape.runtimes == ():
+        return NoContainerRuntime(need.image)
+    return None
+
+
+def _filtered(need: Need, shape: Shape, working: int) -> tuple[int, Reason | None]:
+    """Devices that pass the filters on single devices, or the first filter too few pass."""
+    wanted = need.gpus
+    mask = working
+    if mask.bit_count() < wanted:
+        return 0, HardwareMismatch("GPUs", f"{wanted}", f"{mask.bit_count()}")
+    mask = _keep(mask, shape, lambda i: _model_accepted(need.models, shape.models[i]))
+    if mask.bit_count() < wanted:
+        has = ", ".join(sorted(set(shape.models))) or "none"
+        return 0, HardwareMismatch("GPU model", " or ".join(need.models), has)
+    if need.mig_profile is not None:
+        profile = need.mig_profile
+        mask = _keep(mask, shape, lambda i: shape.models[i].endswith(f":{profile}"))
+        if mask.bit_count() < wanted:
+            return 0, HardwareMismatch("MIG profile", profile, "others")
+    if need.capability is not None:
+        least = tuple(int(part) for part in need.capability.split("."))
+        mask = _keep(mask, shape, lambda i: _capability(shape.models[i]) >= least)
+        if mask.bit_count() < wanted:
+            major, minor = max((_capability(model) for model in shape.models), default=(0, 0))
+            return 0, HardwareMismatch("compute capability", need.capability, f"{major}.{minor}")
+    if need.memory_gib is not None:
+        asked = need.memory_gib
+        mask = _keep(mask, shape, lambda i: satisfies_memory(shape.memory_gib[i], asked))
+        if mask.bit_count() < wanted:
+            return 0, GpuMemoryTooSmall(asked, max(shape.memory_gib, default=0.0))
+    return mask, None
+
+
+def _keep(mask: int, shape: Shape, accept: _Accept) -> int:
+    return sum(1 << i for i in range(len(shape.models)) if mask >> i & 1 and accept(i))
+
+
+def _grouped(need: Need, shape: Shape, allowed: int) -> tuple[Fit, ...] | Reason:
+    """One fit per model with enough devices on good enough links."""
+    groups: dict[str, int] = {}
+    for i, model in enumerate(shape.models):
+        if allowed >> i & 1:
+            groups[model] = groups.get(model, 0) | 1 << i
+    found = []
+    widest = -1.0
+    for model, mask in sorted(groups.items()):
+        if mask.bit_count() < need.gpus:
+            continue
+        if need.gpus == 1:
+            found.append(Fit(model, mask))
+            continue
+        best = shape.table.best_gbps(mask, need.gpus, need.link)
+        widest = max(widest, best)
+        if best >= MINIMUM_GBPS[need.link]:
+            found.append(Fit(model, mask, shape.table.best_gbps(mask, need.gpus)))
+    if found:
+        return tuple(found)
+    if widest < 0:
+        return HardwareMismatch("GPUs of one model", f"{need.gpus}", f"{len(groups)} models")
+    return HardwareMismatch("link between GPUs", str(need.link), f"{widest:g} GB/s")
+
+
+def _model_accepted(names: tuple[str, ...], model: str) -> bool:
+    return not names or model.partition(":")[0] in accepted_models(names)
+
+
+@lru_cache(maxsize=1024)
+def accepted_models(names: tuple[str, ...]) -> frozenset[str]:
+    """Catalogue keys that a request by these names accepts, and the names themselves: a pool may
+    have devices the catalogue does not know."""
+    keys: set[str] = set(names)
+    for name in names:
+        try:
+            keys |= resolve(name)
+        except UnknownGpuModel:
+            continue
+    return frozenset(keys)
+
+
+def _capability(model: str) -> tuple[int, int]:
+    known = MODELS.get(model.partition(":")[0])
+    return known.compute_capability if known else (0, 0)
+
+
+@lru_cache(maxsize=65_536)
+def _efficiency(model: str, link_gbps: float) -> float:
+    """What links leave of the speed."""
+    known = MODELS.get(model.partition(":")[0])
+    if known is None or math.isinf(link_gbps):
+        return 1.0
+    return link_efficiency(link_gbps, known)
+
+
+def speed_on(spec: JobSpec, model: str, link_gbps: float, learned: LearnedSpeeds) -> float:
+    """Speed relative to the reference GPU, lowered for slow links.
+
+    A CPU job, and one on devices nobody can say anything about, runs at 1.
+    """
+    if model == CPU_ONLY:
+        return 1.0
+    try:
+        speed = job_speed(
+            model.partition(":")[0],
+            spec.profile,
+            family=spec.family or "",
+            table=spec.speeds,
+            learned=learned,
+        )
+    except UnknownGpuModel:
+        return 1.0
+    return speed.value * _efficiency(model, link_gbps)
+
+
+def stated_speed(spec: JobSpec, learned: LearnedSpeeds) -> float:
+    """The speed of the hardware ``expected_runtime`` is meant for: the one model the job names,
+    else the reference GPU (1)."""
+    names = spec.resources.gpu.models
+    if len(names) != 1:
+        return 1.0
+    keys = sorted(key for key in accepted_models(names) if key in MODELS)
+    if not keys:
+        return 1.0
+    return max(speed_on(spec, key, math.inf, learned) for key in keys)

@@ -1,0 +1,237 @@
+"""Offers that differ in nothing the planner weighs are one class; each class is judged once for
+what concerns no particular job: unknown sources, breakers, prices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from hybrid.domain.breaker import Breaker
+from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.ids import OfferId, PoolName
+from hybrid.domain.job_spec import Market
+from hybrid.domain.offer import Offer
+from hybrid.domain.pool_spec import BurstPool
+from hybrid.domain.reasons import BreakerOpen, QuotaReached, Reason, SourceUnknown
+from hybrid.domain.snapshot import Snapshot
+from hybrid.estimation.interruptions import rate_per_hour
+from hybrid.planning.fit import Shape, offer_shape
+
+
+@dataclass(slots=True, eq=False)
+class OfferClass:
+    """``offer`` stands for all ``members``, which differ in zone and quota alone.
+
+    ``interruptions_per_hour`` is of one machine, with what was seen; ``boot_s`` the expected time
+    from the request to the node's joining, measured if it was.
+    """
+
+    index: int
+    offer: Offer
+    members: tuple[Offer, ...]
+    pool: BurstPool
+    shape: Shape
+    interruptions_per_hour: float
+    boot_s: float
+    refused: Reason | None
+
+    @property
+    def label(self) -> str:
+        """Machine type, market and pool, for people."""
+        market = str(self.offer.market).replace("_", "-")
+        return f"{market} {self.offer.machine_type} in {self.offer.pool}"
+
+
+class OfferBook:
+    """All offer classes of one plan, and what is left of each offer."""
+
+    def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, BurstPool]) -> None:
+        self._snapshot = snapshot
+        self._pools = pools
+        self._left = _quota_left(snapshot)
+        self._probed: set[str] = set()
+        self._shapes: dict[tuple[object, ...], Shape] = {}
+        self.classes: list[OfferClass] = []
+        self._group()
+
+    def available(self, cls: OfferClass, machines: int) -> Offer | Reason:
+        """The first member that so many machines can be asked of: all of a gang from one zone."""
+        for offer in cls.members:
+            probe = self._probing(offer)
+            if probe is not None and (machines > 1 or probe.scope in self._probed):
+                continue
+            left = self._left.get(offer.id)
+            if left is None or left >= machines:
+                return offer
+        if any(self._probing(offer) for offer in cls.members):
+            breaker = next(b for o in cls.members if (b := self._probing(o)))
+            return BreakerOpen(breaker.scope, f"{breaker.cause}; one probe at a time", 0.0)
+        return QuotaReached(str(cls.offer.id))
+
+    def take(self, offer: Offer, machines: int) -> None:
+        """Count machines that the plan asks for."""
+        left = self._left.get(offer.id)
+        if left is not None:
+            self._left[offer.id] = left - machines
+        probe = self._probing(offer)
+        if probe is not None:
+            self._probed.add(probe.scope)
+
+    def _group(self) -> None:
+        for scope, breaker in self._snapshot.breakers.items():
+            if not breaker.is_open(self._snapshot.now) and _probe_under_way(
+                breaker, self._snapshot.claims.values()
+            ):
+                self._probed.add(scope)
+        groups: dict[tuple[object, ...], list[Offer]] = {}
+        refusals: dict[OfferId, Reason | None] = {}
+        for offer in sorted(self._snapshot.offers, key=lambda o: o.id):
+            if offer.pool not in self._pools or not _priced(offer):
+                continue
+            refused = refusals[offer.id] = self._refusal(offer)
+            probe = self._probing(offer)
+            learned = self._interruptions(offer)
+            key = (
+                offer.pool, offer.region, offer.machine_type, offer.market,
+                offer.price_micros_per_hour, offer.price_ceiling_micros_per_hour,
+                learned, offer.notice_s, offer.boot_s, offer.gpus, offer.gpu_model,
+                refused, probe.scope if probe else "",
+            )  # fmt: skip
+            groups.setdefault(key, []).append(offer)
+        for members in groups.values():
+            first = members[0]
+            pool = self._pools[first.pool]
+            boot = self._snapshot.learned.boot_s.get(first.pool)
+            self.classes.append(
+                OfferClass(
+                    index=len(self.classes),
+                    offer=replace(first, quota_left=None),  # quotas are counted per member
+                    members=tuple(members),
+                    pool=pool,
+                    shape=self._shape(first),
+                    interruptions_per_hour=self._interruptions(first),
+                    boot_s=boot.mean if boot is not None else first.boot_s,
+                    refused=refusals[first.id],
+                )
+            )
+
+    def _shape(self, offer: Offer) -> Shape:
+        key = (
+            offer.gpu_model, offer.gpus, offer.gpu_memory_gib, offer.links_gbps, offer.cpus,
+            offer.memory_gib, offer.architecture,
+        )  # fmt: skip
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = self._shapes[key] = offer_shape(offer)
+        return shape
+
+    def _interruptions(self, offer: Offer) -> float:
+        if offer.market is not Market.SPOT:
+            return 0.0
+        learned = self._snapshot.learned
+        return rate_per_hour(
+            offer.interruptions_per_hour,
+            learned.lifetime_h.get(str(offer.id), 0.0),
+            learned.interruptions.get(str(offer.id), 0),
+        )
+
+    def _refusal(self, offer: Offer) -> Reason | None:
+        for gap in self._snapshot.unknown:
+            if gap.source in (f"provider:{offer.provider}", f"offers:{offer.provider}"):
+                return SourceUnknown(gap.source, gap.cause)
+            if gap.source == f"engine:{self._pools[offer.pool].engine}":
+                return SourceUnknown(gap.source, gap.cause)
+        now = self._snapshot.now
+        for breaker in self._breakers(offer):
+            if breaker.is_open(now):
+                return BreakerOpen(breaker.scope, breaker.cause, breaker.open_until - now)
+        return None
+
+    def _probing(self, offer: Offer) -> Breaker | None:
+        """The half-open breaker in front of an offer, if there is one."""
+        now = self._snapshot.now
+        return next((b for b in self._breakers(offer) if not b.is_open(now)), None)
+
+    def _breakers(self, offer: Offer) -> list[Breaker]:
+        if not self._snapshot.breakers:
+            return []
+        found = [
+            self._snapshot.breakers.get(scope)
+            for scope in (
+                f"provider:{offer.provider}",
+                f"account:{offer.provider}",
+                f"zone:{offer.provider}/{offer.zone}",
+                f"offer:{offer.id}",
+            )
+        ]
+        found += [
+            breaker
+            for scope, breaker in sorted(self._snapshot.breakers.items())
+            if _is_quota_of(scope, offer)
+        ]
+        return [breaker for breaker in found if breaker is not None]
+
+
+def _is_quota_of(scope: str, offer: Offer) -> bool:
+    """``quota:PROVIDER/REGION/FAMILY/MARKET``: a family is the beginning of its types' names
+    (``p4d``, ``a2``), or ``*`` for all."""
+    kind, _, rest = scope.partition(":")
+    parts = rest.split("/")
+    if kind != "quota" or len(parts) != 4:
+        return False
+    provider, region, family, market = parts
+    return (
+        provider == offer.provider
+        and region in (offer.region, "*")
+        and market in (str(offer.market), "*")
+        and (family == "*" or _in_family(offer.machine_type, family))
+    )
+
+
+def _in_family(machine_type: str, family: str) -> bool:
+    return machine_type == family or (
+        machine_type.startswith(family) and machine_type[len(family)] in ".-0123456789dgn"
+    )
+
+
+def _probe_under_way(breaker: Breaker, claims: Iterable[Claim]) -> bool:
+    """Whether a claim asked for since the breaker half opened is still without its machine."""
+    return any(
+        claim.state is ClaimState.REQUESTED
+        and claim.requested_at >= breaker.open_until
+        and _scope_covers(breaker.scope, claim.offer)
+        for claim in claims
+    )
+
+
+def _scope_covers(scope: str, offer: Offer) -> bool:
+    return scope in (
+        f"provider:{offer.provider}",
+        f"account:{offer.provider}",
+        f"zone:{offer.provider}/{offer.zone}",
+        f"offer:{offer.id}",
+    ) or _is_quota_of(scope, offer)
+
+
+def _quota_left(snapshot: Snapshot) -> dict[OfferId, int]:
+    """What is left of each offer's quota: what was listed, less what was asked for since."""
+    left = {o.id: o.quota_left for o in snapshot.offers if o.quota_left is not None}
+    listed = {o.id: o.priced_at for o in snapshot.offers}
+    for claim in snapshot.claims.values():
+        id_ = claim.offer.id
+        if id_ not in left or claim.state.over:
+            continue
+        if claim.launched_at is None or claim.launched_at > listed[id_]:
+            left[id_] -= 1
+    return left
+
+
+def _priced(offer: Offer) -> bool:
+    """Offers without a sensible price are ignored at the port; nothing of the kind is spread."""
+    return (
+        offer.price_micros_per_hour > 0
+        and offer.price_ceiling_micros_per_hour >= offer.price_micros_per_hour
+        and math.isfinite(offer.boot_s)
+        and math.isfinite(offer.interruptions_per_hour)
+    )

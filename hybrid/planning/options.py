@@ -1,0 +1,209 @@
+"""What an option costs, term by term, and when the job would be done.
+
+Local: ``local_rate × gpu_hours + value × (E[wait] + run)``.
+Cloud: ``machines × price × paid_hours + egress + disks + end_tail + value × T`` with
+``T = boot + transfer + run × stretch``. On a machine already held there is no boot, and what is
+paid in any case is not counted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hybrid.domain.job_spec import Market
+from hybrid.domain.money import cost_micros
+from hybrid.domain.offer import Offer
+from hybrid.domain.plan import CostTerm
+from hybrid.domain.pool_spec import BurstPool
+from hybrid.domain.reasons import InterruptedTooOften, Reason, SourceUnknown
+from hybrid.estimation import interruptions, transfer
+from hybrid.estimation.runtime import checkpoint_s as measured_checkpoint_s
+from hybrid.estimation.runtime import restart_s as measured_restart_s
+from hybrid.estimation.waits import Duration
+from hybrid.ledger.charges import disk_micros, egress_micros
+from hybrid.planning.classes import JobClass
+from hybrid.planning.fit import Fit
+from hybrid.planning.workspace import NodeType, Workspace
+from policies import retire
+
+ENERGY = "local energy"
+MACHINES = "machines"
+HELD = "held already"
+WAITING = "waiting"
+RUNNING = "running"
+EGRESS = "egress"
+DISKS = "disks"
+END_TAIL = "end tail"
+EXTERNALITY = "waits it shortens for others"
+LOST_WORK = "work lost by others"
+DELAY = "delay of others"
+CHECKPOINT = "saving and restoring"
+
+
+@dataclass(frozen=True, slots=True)
+class CloudTime:
+    """How long a job is on a cloud machine once it has booted: bringing data in, running with its
+    interruptions, bringing results back. ``bare_s`` is the run without interruptions."""
+
+    inbound_s: float
+    run: Duration
+    outbound_s: float
+    bare_s: float
+
+    @property
+    def on_machine(self) -> Duration:
+        """All three."""
+        return Duration(self.inbound_s + self.run.mean_s + self.outbound_s, self.run.sd_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Priced:
+    """An option with its cost. ``start_in`` is from now to the first instruction; ``finish_in``
+    to the last."""
+
+    terms: tuple[CostTerm, ...]
+    start_in: Duration
+    finish_in: Duration
+
+    @property
+    def micros(self) -> int:
+        """The sum of the terms."""
+        return sum(term.micros for term in self.terms)
+
+
+def cloud_time(
+    ws: Workspace,
+    cls: JobClass,
+    offer: Offer,
+    pool: BurstPool,
+    fit: Fit,
+    *,
+    rate_per_machine_hour: float,
+    boot_s: float,
+) -> CloudTime | Reason:
+    """The job's time on machines of an offer, or that it would be interrupted too often."""
+    job = cls.sample
+    speed = cls.speed(fit.model, fit.link_gbps)
+    bare = cls.run_time(fit.model, speed)
+    inbound_s = transfer.inbound_s(job, pool)
+    outbound_s = transfer.outbound_s(job, pool)
+    if offer.market is not Market.SPOT or rate_per_machine_hour <= 0:
+        return CloudTime(inbound_s, bare, outbound_s, bare.mean_s)
+    per_s = rate_per_machine_hour * cls.nodes / 3600.0
+    restart_s = measured_restart_s(
+        job, ws.snapshot.learned, boot_s=boot_s, inbound_s=transfer.restore_s(job, pool)
+    )
+    if job.spec.checkpoint.enabled:
+        stretched = interruptions.with_checkpoints(
+            bare.mean_s,
+            rate_per_s=per_s,
+            overhead_s=checkpoint_time_s(ws, cls, pool),
+            interval_s=job.spec.checkpoint.interval,
+            restart_s=restart_s,
+        )
+    else:
+        stretched = interruptions.without_checkpoints(
+            bare.mean_s, rate_per_s=per_s, restart_s=restart_s
+        )
+    if stretched is None:
+        return InterruptedTooOften(rate_per_machine_hour * cls.nodes)
+    ratio = stretched.mean_s / bare.mean_s if bare.mean_s else 1.0
+    spread = (bare.sd_s * ratio) ** 2 + stretched.sd_s**2
+    run = Duration(stretched.mean_s, spread**0.5)
+    return CloudTime(inbound_s, run, outbound_s, bare.mean_s)
+
+
+def checkpoint_time_s(ws: Workspace, cls: JobClass, pool: BurstPool) -> float:
+    """How long the job takes to save its work from a machine of the pool."""
+    return measured_checkpoint_s(
+        cls.sample, ws.snapshot.learned, gib_per_s=pool.transfer_gib_per_s
+    )
+
+
+def local_terms(
+    cls: JobClass, rate_micros_per_gpu_hour: int, wait: Duration, run: Duration
+) -> Priced:
+    """The cost of waiting for owned GPUs and running there."""
+    energy = cost_micros(round(rate_micros_per_gpu_hour * cls.total_gpus), run.mean_s)
+    terms = (
+        CostTerm(name=ENERGY, micros=energy),
+        CostTerm(name=WAITING, micros=cost_micros(cls.value_micros_per_hour, wait.mean_s)),
+        CostTerm(name=RUNNING, micros=cost_micros(cls.value_micros_per_hour, run.mean_s)),
+    )
+    return Priced(terms, wait, wait.then(run))
+
+
+def machine_terms(
+    cls: JobClass,
+    offer: Offer,
+    pool: BurstPool,
+    time: CloudTime,
+    *,
+    boot_s: float,
+    saved_s: float = 0.0,
+    end_tail: bool = True,
+    shortened_micros: int = 0,
+) -> Priced:
+    """The cost of running on machines of an offer.
+
+    ``boot_s`` is until they are there: 0 for machines already held, of whose time ``saved_s`` is
+    paid whether the job comes or not; their end is paid for in any case (``end_tail`` False).
+    ``shortened_micros`` is what others gain.
+    """
+    on_machine = time.on_machine
+    paid_s = boot_s + on_machine.mean_s
+    value = cls.value_micros_per_hour
+    price = offer.price_micros_per_hour * cls.nodes
+    terms = [CostTerm(name=MACHINES, micros=cost_micros(price, paid_s))]
+    if saved_s > 0:
+        saved = cost_micros(price, min(saved_s, paid_s))
+        terms.append(CostTerm(name=HELD, micros=-saved))
+    disks = disk_micros(pool.disk * cls.nodes, pool.disk_usd_per_gib_hour, paid_s)
+    egress = egress_micros(transfer.egress_gib(cls.sample), pool.egress_usd_per_gib)
+    tail = cost_micros(price, pool.lease.end_tail) if end_tail else 0
+    wait_s = boot_s + time.inbound_s
+    terms += [
+        CostTerm(name=DISKS, micros=disks),
+        CostTerm(name=EGRESS, micros=egress),
+        CostTerm(name=END_TAIL, micros=tail),
+        CostTerm(name=WAITING, micros=cost_micros(value, wait_s)),
+        CostTerm(name=RUNNING, micros=cost_micros(value, time.run.mean_s + time.outbound_s)),
+    ]
+    if shortened_micros:
+        terms.append(CostTerm(name=EXTERNALITY, micros=-shortened_micros))
+    booting = Duration(wait_s, boot_s * BOOT_SPREAD)
+    finish = booting.then(Duration(time.run.mean_s + time.outbound_s, time.run.sd_s))
+    return Priced(tuple(term for term in terms if term.micros), booting, finish)
+
+
+BOOT_SPREAD = 0.3
+"""Relative standard deviation of boot times."""
+
+
+def held_option(ws: Workspace, cls: JobClass, type_: NodeType, fit: Fit) -> HeldOption | Reason:
+    """What running on machines held already costs: no boot, and their end is paid for anyway."""
+    claims = [ws.nodes[node].claim for node in ws.members[type_.index]]
+    claim = claims[0] if claims else None
+    pool = ws.burst_pool(type_.pool)
+    if claim is None or pool is None:
+        return SourceUnknown(f"pool:{type_.pool}", "removed")
+    rate = claim.offer.interruptions_per_hour
+    time = cloud_time(
+        ws, cls, claim.offer, pool, fit, rate_per_machine_hour=rate, boot_s=pool.boot.expected
+    )
+    if isinstance(time, Reason):
+        return time
+    due_at = retire.due_at(claim, pool, ws.policy)
+    saved_s = 0.0 if due_at is None else max(due_at - ws.now, 0.0)
+    priced = machine_terms(
+        cls, claim.offer, pool, time, boot_s=0.0, saved_s=saved_s, end_tail=False
+    )
+    return HeldOption(time, priced)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOption:
+    """A machine held already, for one class of jobs."""
+
+    time: CloudTime
+    priced: Priced

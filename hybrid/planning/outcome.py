@@ -1,0 +1,26 @@
+"""What the steps of one planning have come to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hybrid.domain.ids import JobId, RunId
+from hybrid.domain.plan import CostTerm
+from hybrid.domain.run import Run
+from hybrid.planning.adopt import Adoption
+from hybrid.planning.burst import Burst
+from hybrid.planning.schedule import Schedule, Start, Waiting
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What the steps have come to, for the report."""
+
+    schedule: Schedule
+    waiting: list[Waiting]
+    bursts: dict[JobId, Burst] = field(default_factory=dict)
+    adoptions: dict[JobId, Adoption] = field(default_factory=dict)
+    placed: dict[JobId, tuple[Start, Run]] = field(default_factory=dict)
+    stays: dict[RunId, tuple[CostTerm, ...]] = field(default_factory=dict)
+    """What going on costs each run that nothing stops."""
+    complete: bool = True

@@ -1,0 +1,59 @@
+"""From a start to a run: named devices in link order, ranks in network order."""
+
+from __future__ import annotations
+
+from hybrid.domain.ids import ClaimId, run_id
+from hybrid.domain.job import Job
+from hybrid.domain.job_spec import LinkClass
+from hybrid.domain.node import Slot
+from hybrid.domain.plan import Place, RowRef
+from hybrid.domain.run import Run, RunState
+from hybrid.planning.schedule import Start
+from hybrid.planning.workspace import Workspace, claim_ref, job_ref, node_ref
+from hybrid.topology import MINIMUM_GBPS
+
+
+def place(ws: Workspace, job: Job, start: Start) -> Run:
+    """Plan the run of a job that starts now."""
+    views = [ws.nodes[node] for node in start.nodes]
+    claims = tuple(view.claim for view in views if view.claim is not None)
+    price = sum(claim.offer.price_micros_per_hour for claim in claims)
+    run = Run(
+        id=run_id(job.id, job.attempts + 1),
+        job_id=job.id,
+        attempt=job.attempts + 1,
+        state=RunState.ASSIGNED,
+        pool=start.type.pool,
+        engine=start.type.engine,
+        slots=tuple(_slot(ws, job, start, rank) for rank in range(len(start.nodes))),
+        assigned_at=ws.now,
+        epoch=ws.snapshot.epoch,
+        claim_ids=tuple(ClaimId(claim.id) for claim in claims),
+        gpu_model=start.model,
+        speed=start.speed,
+        price_micros_per_hour=price,
+        expected_end_at=start.at + start.run.mean_s,
+        resume_seq=None if job.checkpoint is None else job.checkpoint.seq,
+    )
+    rests_on: list[RowRef] = [job_ref(job)]
+    rests_on += [node_ref(view.node) for view in views]
+    rests_on += [claim_ref(claim) for claim in claims]
+    ws.add(f"place:{job.id}", (Place(run=run),), rests_on)
+    return run
+
+
+def _slot(ws: Workspace, job: Job, start: Start, rank: int) -> Slot:
+    view = ws.nodes[start.nodes[rank]]
+    resources = job.spec.resources
+    mask = start.masks[rank]
+    order = view.type.shape.table.ring_order(mask) if mask else ()
+    link = resources.gpu.link
+    return Slot(
+        node_id=view.id,
+        gpu_ids=tuple(view.node.gpus[device].id for device in order),
+        share=start.share,
+        cpus=resources.cpus,
+        memory_gib=resources.memory,
+        min_link_gbps=None if link is LinkClass.ANY else MINIMUM_GBPS[link],
+        mig_profile=resources.gpu.mig_profile,
+    )
