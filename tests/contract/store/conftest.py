@@ -1,0 +1,105 @@
+"""One suite for every implementation of the store's ports.
+
+An implementation is a :class:`Place`: somewhere that a store can be opened, closed and opened
+again with what was committed still there. A new one is added to ``PLACES``.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from hybrid.domain.ids import NodeId
+from hybrid.ports.access import ArtifactIndex, TokenStore
+from hybrid.ports.mailbox import NodeMailbox
+from hybrid.ports.store import Store
+from hybrid.store import SqlStore
+from tests.doubles.private_postgres import HOW_TO_GET, PrivatePostgres, find_binaries
+
+
+class WholeStore(Store, NodeMailbox, TokenStore, ArtifactIndex, Protocol):
+    """All ports of what is remembered, as one object has them."""
+
+
+@dataclass
+class Place:
+    """Where a store's data lies. ``url`` names it for another process."""
+
+    url: str
+    rung: list[NodeId] = field(default_factory=list)
+    _opened: ExitStack = field(default_factory=ExitStack)
+
+    def open(self) -> SqlStore:
+        """A store on the data, closed with the place if not before."""
+        return self._opened.enter_context(SqlStore.open(self.url, work_changed=self.rung.append))
+
+    def close(self) -> None:
+        """Close whatever was opened."""
+        self._opened.close()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An empty database with the schema: copying it is faster than migrating."""
+    path = tmp_path_factory.mktemp("sqlite") / "template.db"
+    SqlStore.open(f"sqlite:///{path}").close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PrivatePostgres]:
+    """A server of this test process."""
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip(HOW_TO_GET)
+    server = PrivatePostgres(binaries)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres: PrivatePostgres) -> str:
+    """The name of an empty database with the schema."""
+    url = postgres.create()
+    SqlStore.open(url).close()
+    return url.rsplit("/", 1)[1]
+
+
+def _on_sqlite(request: pytest.FixtureRequest) -> Iterator[Place]:
+    path = request.getfixturevalue("tmp_path") / "state.db"
+    shutil.copy(request.getfixturevalue("sqlite_template"), path)
+    place = Place(f"sqlite:///{path}")
+    yield place
+    place.close()
+
+
+def _on_postgres(request: pytest.FixtureRequest) -> Iterator[Place]:
+    server: PrivatePostgres = request.getfixturevalue("postgres")
+    place = Place(server.create(request.getfixturevalue("postgres_template")))
+    yield place
+    place.close()
+    server.drop(place.url)
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest], Iterator[Place]]] = {
+    "sqlite": _on_sqlite,
+    "postgres": _on_postgres,
+}
+
+
+@pytest.fixture(params=sorted(PLACES))
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    """Every implementation in turn."""
+    yield from PLACES[request.param](request)
+
+
+@pytest.fixture
+def store(place: Place) -> WholeStore:
+    """An empty store."""
+    return place.open()
