@@ -96,11 +96,9 @@ class IdentityFile:
         self.save(fresh)
         return fresh
 
-    def joined(self, identity: Identity) -> Identity:
-        """The identity after the server has let it in, kept."""
-        identity = replace(identity, joined=True)
-        self.save(identity)
-        return identity
+    def joined(self, identity: Identity) -> None:
+        """The server has let it in: no join token is needed any more."""
+        self.save(replace(identity, joined=True))
 
 
 def _node_id(config: AgentConfig) -> str:

@@ -26,8 +26,9 @@ from hybrid.agent.node import Node, Signals
 from hybrid.agent.protocol import JoinRequest
 from hybrid.agent.staging import Stage
 from hybrid.agent.transport import ServerClient, ServerRefused, ServerUnreachable
+from hybrid.agent.virtual import declared_gpus
 from hybrid.domain.job import StopCause
-from hybrid.ports.gpus import DeclaredGpus, GpuInventory
+from hybrid.ports.gpus import GpuInventory
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +55,7 @@ class Agent:
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self._config = config
-        self._gpus: GpuInventory = DeclaredGpus() if gpus is None else gpus
+        self._gpus = gpus
         self._environ = dict(os.environ if environ is None else environ)
         self._signals = Signals()
         # Plain flags: a signal handler that set an Event could meet its lock held by the very
@@ -85,14 +86,20 @@ class Agent:
                 client.close()
 
     def _work(self, client: ServerClient) -> None:
-        inventory = HostInventory(self._config, self._gpus)
-        identity = self._join(client, inventory)
-        if identity is None:
+        file = IdentityFile(self._config.state_dir)
+        try:
+            identity = file.of(self._config)
+        except OSError as error:
+            raise AgentConfigError(f"{self._config.state_dir}: {error.strerror}") from error
+        client.speak_as(identity.node_id, identity.token)
+        gpus = self._gpus or declared_gpus(self._config.virtual_gpus, identity.node_id)
+        inventory = HostInventory(self._config, gpus)
+        if not identity.joined and not self._join(client, inventory, identity, file):
             return  # told to end before the server was there
         stage = Stage(
             config=self._config, client=client, inventory=inventory, environ=self._environ
         )
-        node = Node(self._config, client, inventory, self._gpus, stage, self._signals)
+        node = Node(self._config, client, inventory, gpus, stage, self._signals)
         if _same_boot_as_before(self._config.state_dir):
             node.claim_lease.recall()
         node.adopt()
@@ -140,16 +147,14 @@ class Agent:
 
     # --- joining ------------------------------------------------------------------------------
 
-    def _join(self, client: ServerClient, inventory: HostInventory) -> Identity | None:
-        """Become a node, unless this machine is one; None when told to end meanwhile."""
-        file = IdentityFile(self._config.state_dir)
-        try:
-            identity = file.of(self._config)
-        except OSError as error:
-            raise AgentConfigError(f"{self._config.state_dir}: {error.strerror}") from error
-        client.speak_as(identity.node_id, identity.token)
-        if identity.joined:
-            return identity
+    def _join(
+        self,
+        client: ServerClient,
+        inventory: HostInventory,
+        identity: Identity,
+        file: IdentityFile,
+    ) -> bool:
+        """Become a node; False when told to end meanwhile. Raises JoinFailed."""
         token = self._config.token_to_join()
         if token is None:
             raise JoinFailed("this machine has not joined yet: a join token is needed")
@@ -175,11 +180,12 @@ class Agent:
             raise JoinFailed(f"the server does not let this machine in: {error}") from error
         except ServerUnreachable as error:
             if self._leaving:
-                return None
+                return False
             raise JoinFailed(f"the server cannot be reached: {error}") from error
         if answer.node_id != identity.node_id:
             raise JoinFailed(f"the server calls this machine {answer.node_id}")
-        return file.joined(identity)
+        file.joined(identity)
+        return True
 
     # --- ending -------------------------------------------------------------------------------
 

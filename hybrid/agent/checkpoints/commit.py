@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,6 +68,7 @@ class CommitPlan:
     chunk_bytes: int
     workers: int
     trusted_age_s: float
+    clock: Callable[[], float]
 
 
 def commit_directory(
@@ -76,7 +78,7 @@ def commit_directory(
     nothing was published, and what was sent is found again by the next try."""
     began_s, began_ns = time.monotonic(), time.time_ns()
     stamps = load_stamps(plan.stamps_file, plan.base.ref) if plan.base else {}
-    uploader = Uploader(objects, plan.workers, plan.trusted_age_s)
+    uploader = Uploader(objects, plan.workers, plan.trusted_age_s, plan.clock)
     try:
         packer = Packer(uploader, plan.chunk_bytes, known_places(plan.base, plan.chunk_bytes))
         reader = SnapshotReader(root, packer, plan.base, stamps)
@@ -116,7 +118,7 @@ def _held_still(reader: SnapshotReader) -> tuple[Snapshot, int]:
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(SnapshotChanged),
         stop=tenacity.stop_after_attempt(_SNAPSHOT_TRIES),
-        wait=tenacity.wait_exponential_jitter(initial=0.05, max=1.0, jitter=0.05),
+        wait=tenacity.wait_random_exponential(multiplier=0.1, max=1.0),
         reraise=True,
     )
     snapshot = retrying(reader.read)
@@ -134,7 +136,7 @@ def _manifest(plan: CommitPlan, snapshot: Snapshot, packer: Packer) -> Manifest:
         nodes=plan.request.nodes,
         step=plan.request.step,
         gpu_model=plan.request.gpu_model,
-        created_at=time.time(),
+        created_at=plan.clock(),
         chunks=table.chunks(),
         files=files,
         directories=snapshot.listing.directories,

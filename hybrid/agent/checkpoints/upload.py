@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
@@ -24,7 +23,7 @@ def persistently(call: Callable[[], R]) -> R:
     retrying = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(StoreUnavailable),
         stop=tenacity.stop_after_attempt(_TRIES) | tenacity.stop_after_delay(_DEADLINE_S),
-        wait=tenacity.wait_exponential_jitter(initial=0.2, max=5.0, jitter=0.5),
+        wait=tenacity.wait_random_exponential(multiplier=0.4, max=5.0),
         reraise=True,
     )
     return retrying(call)
@@ -38,9 +37,12 @@ class Uploader:
     collector could take it away before our manifest names it.
     """
 
-    def __init__(self, objects: Objects, workers: int, trusted_age_s: float) -> None:
+    def __init__(
+        self, objects: Objects, workers: int, trusted_age_s: float, clock: Callable[[], float]
+    ) -> None:
         self._objects = objects
         self._trusted_age_s = trusted_age_s
+        self._clock = clock
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="checkpoint-upload")
         self._room = threading.Semaphore(workers + 2)
         self._futures: list[Future[int]] = []
@@ -78,7 +80,7 @@ class Uploader:
 
     def _is_fresh(self, modified_at: float | None) -> bool:
         # The collector keeps chunks whose age it cannot see.
-        return modified_at is None or time.time() - modified_at < self._trusted_age_s
+        return modified_at is None or self._clock() - modified_at < self._trusted_age_s
 
     def finish(self) -> tuple[int, int]:
         """Wait for all; chunks and bytes that were really sent. Raises the first error."""
