@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import secrets
 import time
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -29,6 +31,9 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 """Unless the route says otherwise. No CORS header: no other origin may read anything."""
+
+_ROUTINE = ("/healthz", "/readyz", "/metrics", ":heartbeat", "/work", "/logs")
+"""Paths asked for so often that only their failures are worth a line."""
 
 _log = structlog.get_logger("hybrid.api")
 
@@ -70,13 +75,21 @@ class Attend:
         try:
             await self._app(scope, receive, sending)
         except Exception:  # noqa: BLE001  nothing of it may reach who asked, and nothing may be lost
-            _log.exception("request failed", request_id=name, path=scope["path"])
+            # as text: whoever renders it must not add the values of variables to it
+            _log.error(
+                "request failed",
+                request_id=name,
+                path=scope["path"],
+                traceback=traceback.format_exc(),
+            )
             if status == 0:
                 detail = "something went wrong here; the server's log has it under request_id"
                 answer = problems.response(500, "internal_error", detail, request_id=name)
                 await answer(scope, receive, sending)
         finally:
-            _log.info(
+            quiet = status < 400 and scope["path"].endswith(_ROUTINE)
+            _log.log(
+                logging.DEBUG if quiet else logging.INFO,
                 "request",
                 request_id=name,
                 method=scope["method"],

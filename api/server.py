@@ -19,6 +19,7 @@ import uvicorn
 from api.app import create_app
 from hybrid.bootstrap import App, StartupError, build
 from hybrid.config import Settings, is_loopback
+from hybrid.services.log_lines import log_to_stderr
 
 __all__ = ["Ready", "Server", "StartupError", "serve"]
 
@@ -92,6 +93,7 @@ def serve(settings: Settings, on_ready: Callable[[Ready], None] = lambda _ready:
 
     Raises StartupError, whose text is one line for people.
     """
+    log_to_stderr(level=settings.log_level, as_json=settings.log_json)
     Server(settings).run(on_ready)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -138,6 +138,8 @@ class Settings(BaseSettings):
     local_pool: bool = Field(
         default=True, description="Begin with a pool `local`, while there is no pool."
     )
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_json: bool = Field(default=False, description="One JSON object a line.")
     open_metrics: bool = Field(default=False, description="/metrics asks for no token.")
 
     @model_validator(mode="after")

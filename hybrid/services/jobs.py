@@ -46,7 +46,7 @@ class Jobs:
             return self.store.jobs(which, limit=min(limit, MAX_PAGE), cursor=cursor)
         except ValueError as problem:
             said = "this cursor did not come from a listing; begin without one"
-            raise Refused("bad_cursor", said, errors=[Fault("cursor", said)]) from problem
+            raise Refused("bad_cursor", said, errors=[Fault("query.cursor", said)]) from problem
 
     def get(self, asker: Principal, job_id: JobId) -> Job:
         """The job; NotFound also for one of a team that the asker does not belong to."""

@@ -81,9 +81,7 @@ def test_an_unknown_token_opens_nothing(access: Access, token: str) -> None:
     assert caught.value.code == "unknown_token"
 
 
-def test_a_token_ends_when_it_is_revoked_or_its_time_is_over(
-    access: Access, place: Place
-) -> None:
+def test_a_token_ends_when_it_is_revoked_or_its_time_is_over(access: Access, place: Place) -> None:
     token, secret = access.create(user="ann", role=Role.VIEWER, valid_s=60, by="root")
     assert access.principal(secret).name == "ann"
     place.clock.at += 60

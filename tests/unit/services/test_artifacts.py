@@ -65,9 +65,14 @@ def test_bytes_that_are_not_what_the_digest_says_are_refused(artifacts: Artifact
 
 def test_what_broke_off_leaves_nothing(artifacts: Artifacts) -> None:
     digest = digest_of(b"half")
-    with pytest.raises(ConnectionError), artifacts.receive(digest) as receiving:
-        receiving.write(b"ha")
-        raise ConnectionError
+
+    def broken_off() -> None:
+        with artifacts.receive(digest) as receiving:
+            receiving.write(b"ha")
+            raise ConnectionError
+
+    with pytest.raises(ConnectionError):
+        broken_off()
     assert not artifacts.has(digest)
     assert list(artifacts.drafts.iterdir()) == []
 

@@ -135,7 +135,7 @@ def test_pages_follow_each_other_without_gap_or_repetition(
 def test_a_cursor_of_ones_own_making_is_refused(jobs: Jobs, admin: Principal) -> None:
     with pytest.raises(Refused) as caught:
         jobs.list(admin, JobFilter(), limit=2, cursor="tomorrow")
-    assert (caught.value.code, caught.value.errors[0].path) == ("bad_cursor", "cursor")
+    assert (caught.value.code, caught.value.errors[0].path) == ("bad_cursor", "query.cursor")
 
 
 def test_a_story_has_all_runs_and_a_timeline_its_events(

@@ -189,7 +189,8 @@ def test_claims_of_other_teams_do_not_exist(
 
 
 class _Observer:
-    ignored_offers = {"aws": (("cloud/p9", "no such type"),)}
+    def __init__(self) -> None:
+        self.ignored_offers = {"aws": (("cloud/p9", "no such type"),)}
 
 
 def test_offers_are_those_last_seen_with_what_is_ignored_and_unknown() -> None:

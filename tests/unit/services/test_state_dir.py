@@ -79,9 +79,8 @@ def test_a_directory_that_cannot_be_used_is_one_clear_line(tmp_path: Path) -> No
 
 def test_one_holds_the_lock_and_the_next_is_told(tmp_path: Path) -> None:
     state = StateDir.opened(tmp_path)
-    with state.locked() as first:
-        with state.locked() as second:
-            assert (first, second) == (True, False)
+    with state.locked() as first, state.locked() as second:
+        assert (first, second) == (True, False)
     with state.locked() as again:
         assert again
 
