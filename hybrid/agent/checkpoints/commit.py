@@ -68,6 +68,7 @@ class CommitPlan:
     chunk_bytes: int
     workers: int
     trusted_age_s: float
+    quiet_s: float
     clock: Callable[[], float]
 
 
@@ -81,7 +82,7 @@ def commit_directory(
     uploader = Uploader(objects, plan.workers, plan.trusted_age_s, plan.clock)
     try:
         packer = Packer(uploader, plan.chunk_bytes, known_places(plan.base, plan.chunk_bytes))
-        reader = SnapshotReader(root, packer, plan.base, stamps)
+        reader = SnapshotReader(root, packer, plan.base, stamps, plan.quiet_s)
         snapshot, tries = _held_still(reader)
         packer.seal()
         chunks_sent, sent_bytes = uploader.finish()

@@ -112,9 +112,15 @@ class FsspecObjects:
         return f"{self._root}/{key}"
 
     def put(self, key: str, data: bytes) -> None:
-        """One request; stores show an object whole or not at all."""
+        """One request; object stores show an object whole or not at all."""
+        path = self._path(key)
         with self._translated(key):
-            self._fs.pipe_file(self._path(key), data)
+            try:
+                self._fs.pipe_file(path, data)
+            except FileNotFoundError:
+                # A file system with real directories.
+                self._fs.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._fs.pipe_file(path, data)
 
     def get(self, key: str, start: int | None = None, end: int | None = None) -> bytes:
         """One (ranged) read."""

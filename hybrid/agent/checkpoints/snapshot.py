@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +23,7 @@ from hybrid.agent.checkpoints.scan import (
 _READ_BYTES = 4 << 20
 _READERS = 2
 _READ_AHEAD = 4
+_TICK_NS = 20_000_000
 
 Blocks = list[tuple[bytes, bytes]]
 
@@ -46,17 +48,19 @@ class SnapshotReader:
         packer: Packer,
         base: Manifest | None,
         stamps: dict[str, tuple[int, int, int]],
+        quiet_s: float = 0.0,
     ) -> None:
         self._root = root
         self._packer = packer
         self._base = {file.path: file for file in base.files} if base else {}
         self._stamps = stamps
+        self._quiet_ns = max(_TICK_NS, int(quiet_s * 1e9))
         self._read: dict[tuple[str, FileStamp], tuple[bytes, ...]] = {}
         self.read_bytes = 0
 
     def read(self) -> Snapshot:
         """One try; raises SnapshotChanged. A later try does not read again what stayed."""
-        listing = scan(self._root)
+        listing = self._settled()
         digests: dict[str, list[bytes]] = {}
         with ThreadPoolExecutor(_READERS, thread_name_prefix="checkpoint-read") as pool:
             try:
@@ -73,6 +77,24 @@ class SnapshotReader:
         if again != listing:
             raise SnapshotChanged(_first_difference(listing, again))
         return Snapshot(listing, found)
+
+    def _settled(self) -> Listing:
+        """A listing in which every later change will show, of a directory that has been quiet.
+
+        File systems stamp times in ticks: a second change within one tick leaves the stamps as
+        they are, so nothing younger than a tick is read.
+        """
+        listing = scan(self._root)
+        now_ns = time.time_ns()
+        newest_ns = max((stamp.ctime_ns for _, stamp in listing.files), default=0)
+        # A stamp from the future is another machine's clock: nothing can be read from it.
+        if not now_ns - self._quiet_ns < newest_ns <= now_ns:
+            return listing
+        time.sleep((newest_ns + self._quiet_ns - now_ns) / 1e9)
+        again = scan(self._root)
+        if again != listing:
+            raise SnapshotChanged(_first_difference(listing, again))
+        return again
 
     def _keep(self, listing: Listing, digests: dict[str, list[bytes]]) -> None:
         """Remember the files that have been read to their end, for the next try."""

@@ -82,17 +82,25 @@ class CheckpointStore:
     # -- commit --------------------------------------------------------------------------------
 
     def commit(
-        self, request: CommitRequest, directory: Path, stamps_file: Path | None = None
+        self,
+        request: CommitRequest,
+        directory: Path,
+        stamps_file: Path | None = None,
+        *,
+        quiet_s: float = 0.0,
     ) -> CommitReport:
         """Commit what ``directory`` holds now.
 
         ``stamps_file`` (on the node, beside the directory) remembers what has been read; without
-        it every file is read again. Raises SnapshotChanged when the job keeps writing, UnsafeEntry
-        when something cannot be carried: then nothing was published.
+        it every file is read again. ``quiet_s`` is for a job that runs and may not keep the rule
+        of renaming what is complete: nothing may have changed for so long before the reading.
+        Raises SnapshotChanged when the job keeps writing, UnsafeEntry when something cannot be
+        carried: then nothing was published.
         """
         refs = [ref for ref, _ in self._refs(request.job_id) if ref.rank == request.rank]
         base = self._base(request.job_id, request.rank, refs)
-        seq = max([first_seq(request.attempt), *(ref.seq for ref in refs)]) + 1
+        own = [ref.seq for ref in refs if ref.attempt == request.attempt]
+        seq = max([first_seq(request.attempt), *own]) + 1
         ref = ManifestRef(request.job_id, seq, request.rank)
         plan = CommitPlan(
             request=request,
@@ -102,6 +110,8 @@ class CheckpointStore:
             chunk_bytes=self._chunk_bytes,
             workers=self._workers,
             trusted_age_s=self._gc_grace_s / 2,
+            quiet_s=quiet_s,
+            clock=self._clock,
         )
         with self._marked(ref):
             manifest, report = commit_directory(self._objects, directory, plan)
@@ -257,10 +267,13 @@ class CheckpointStore:
         if nodes > 1:
             complete = self.checkpoints(job_id, nodes)
             newest = complete[-keep_last:]
+            oldest = {ref.rank: ref.seq for info in newest[:1] for ref in info.refs}
             held = {ref for info in newest for ref in info.refs}
-            oldest = min((ref.seq for ref in held), default=0)
-            written_at = {r: at for r, at in written_at.items() if r not in held and r.seq < oldest}
-            gone = tuple(sorted(written_at))
+            gone = tuple(
+                ref
+                for ref in sorted(written_at)
+                if ref not in held and ref.seq < oldest.get(ref.rank, 0)
+            )
         else:
             gone = expired(
                 [*written_at.items()], keep_last=keep_last, max_age_s=max_age_s, now=self._clock()

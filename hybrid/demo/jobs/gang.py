@@ -66,12 +66,7 @@ class Gang:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for peer in self._peers:
             with contextlib.suppress(OSError):
                 peer.close()
