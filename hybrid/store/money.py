@@ -60,13 +60,13 @@ class Money:
     def __init__(self, connection: Connection, at: float) -> None:
         self._connection = connection
         self.at = at
-        self._stored: tuple[Balance, ...] | None = None
+        self._rows: tuple[Balance, ...] | None = None
 
     def open(self) -> Account:
         """The account as the rows have it."""
-        if self._stored is None:
-            self._stored = load_balances(self._connection, self.at)
-        return Account(self._stored)
+        if self._rows is None:
+            self._rows = _rows(self._connection)
+        return Account(tuple(_moved(self._connection, row, self.at) for row in self._rows))
 
     def knows(self, account: Account, entry_id: str) -> bool:
         """Whether there is an entry of that id."""
@@ -100,8 +100,9 @@ class Money:
         )
 
     def save(self, account: Account) -> None:
-        """Write the balances that have changed; the entries are written by then."""
-        was, now = self._stored or (), account.balances
+        """Write the balances that are not as their rows have them. That a window has moved counts
+        too: an entry dated before it is in no sum that the old row could be brought up to."""
+        was, now = self._rows or (), account.balances
         if now == was:
             return
         if [b.budget for b in now] == [b.budget for b in was]:
@@ -118,7 +119,7 @@ class Money:
                     for place, b in enumerate(now)
                 ]
                 self._connection.execute(insert(balances), rows)
-        self._stored = now
+        self._rows = now
 
     def _from_ledger(self, budget: Budget) -> Balance:
         start = period_start_at(budget, self.at)
@@ -143,17 +144,18 @@ def _sums(balance: Balance) -> dict[str, int | float]:
 
 def load_balances(connection: Connection, now: float) -> tuple[Balance, ...]:
     """Every budget in the period of ``now``, in the order they were set."""
-    rows = connection.execute(select(balances).order_by(balances.c.position)).all()
+    return tuple(_moved(connection, balance, now) for balance in _rows(connection))
+
+
+def _rows(connection: Connection) -> tuple[Balance, ...]:
+    """The balances as they were written, in the periods of that time."""
+    rows = connection.execute(select(balances).order_by(balances.c.position))
     return tuple(
-        _moved(
-            connection,
-            Balance(
-                budget=load(Budget, row.doc),
-                charged_micros=row.charged_micros,
-                held_micros=row.held_micros,
-                period_start_at=row.window_start_at,
-            ),
-            now,
+        Balance(
+            budget=load(Budget, row.doc),
+            charged_micros=row.charged_micros,
+            held_micros=row.held_micros,
+            period_start_at=row.window_start_at,
         )
         for row in rows
     )
