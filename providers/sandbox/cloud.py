@@ -120,7 +120,7 @@ class SandboxCloud:
     @property
     def image_id(self) -> str:
         """The registered image that machines boot."""
-        return self._core.image_id
+        return self.config.image_id
 
     def environment(self) -> dict[str, str]:
         """The variables that point any AWS SDK here."""

@@ -75,7 +75,7 @@ class CloudCore:
         if missing:
             raise ValueError(f"{config.region} has no zone {', '.join(missing)}")
         self.subnets = {zone: known[zone] for zone in config.zones}
-        self.image_id = self.ec2.register_image("hybrid-sandbox-node")
+        self.ec2.register_image(config.image_id, "hybrid-sandbox-node")
         self.instances = InstanceBook()
         self.capacity = CapacityBook(config.capacities)
         self.quotas = QuotaBook(config.quotas)

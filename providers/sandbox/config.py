@@ -92,17 +92,24 @@ class FaultRule(Document):
 class SandboxConfig(Document):
     """The declared cloud.
 
-    ``boot_s``: from EC2's ``running`` to the first process. ``pending_s``: from the call to
-    ``running``. ``shutting_down_s``: at least this long before ``terminated``. ``listing_lag_s``:
-    how late a new instance shows in listings. ``spot_notice_s``: between the notice and the end of
-    a spot machine (AWS gives about 120; a smaller value is a scaled-down cloud and says so in the
-    state). ``clock_skew_s`` shifts the cloud's clock against this machine's.
-    ``waive_interrupted_first_hour``: bill nothing for a spot machine that the cloud takes back
-    within its first hour.
+    - ``image_id``: the one image that there is, and that every machine boots
+    - ``pending_s``: from the call to ``running``; ``boot_s``: from there to the first process
+    - ``shutting_down_s``: at least this long before ``terminated``
+    - ``listing_lag_s``: how late a new instance shows in listings
+    - ``spot_notice_s``: between the notice and the end of a spot machine (AWS gives about 120; a
+      smaller value is a scaled-down cloud, and the state says so)
+    - ``clock_skew_s``: the cloud's clock against this machine's
+    - ``waive_interrupted_first_hour``: bill nothing for a spot machine that the cloud takes back
+      within its first hour
+    - ``machine_limit``: machines that this host may carry at once, beyond which there is no capacity
+    - ``hybrid_command``: what ``/opt/hybrid/bin/hybrid`` runs on a machine (default: this Python's
+      ``-m hybrid``); ``machine_environment``: further variables of its processes;
+      ``virtual_gpus``: machine type to ``model:count:links``, where the catalogue does not do
     """
 
     region: str = "us-east-1"
     zones: tuple[str, ...] = ("us-east-1a", "us-east-1b", "us-east-1c")
+    image_id: str = Field(default="ami-00000000000000001", pattern=r"^ami-[0-9a-f]{8,17}$")
     machine_types: tuple[str, ...] = tuple(ON_DEMAND_USD_PER_HOUR)
     on_demand_usd_per_hour: dict[str, Usd] = Field(default_factory=dict)
     spot_share: Usd = DEFAULT_SPOT_SHARE

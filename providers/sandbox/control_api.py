@@ -91,7 +91,7 @@ class Overview:
                 now=core.now(),
                 spot_notice_s=core.config.spot_notice_s,
                 subnets=core.subnets,
-                image_id=core.image_id,
+                image_id=core.config.image_id,
                 instances=instances,
                 capacities=tuple(core.capacity.rules()),
                 quotas=tuple(core.quotas.rules()),

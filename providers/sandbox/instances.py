@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -35,16 +36,25 @@ ENDED = frozenset({InstanceState.SHUTTING_DOWN, InstanceState.TERMINATED})
 
 @dataclass(frozen=True, slots=True)
 class EndReason:
-    """EC2's state reason: its code, its words, and who began it."""
+    """EC2's state reason: its code, its words, and who began it (empty: the machine itself)."""
 
     code: str
     message: str
+    begun_by: str
+
+    def transition(self, at: float | None) -> str:
+        """``User initiated (2026-07-01 10:00:00 GMT)``; empty when begun inside, as in EC2."""
+        if at is None or not self.begun_by:
+            return ""
+        return (
+            f"{self.begun_by} initiated ({datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} GMT)"
+        )
 
 
-USER_TERMINATED = EndReason("Client.UserInitiatedShutdown", "User initiated shutdown")
-SELF_TERMINATED = EndReason("Client.InstanceInitiatedShutdown", "Instance initiated shutdown")
-SPOT_TAKEN = EndReason("Server.SpotInstanceTermination", "Spot Instance termination")
-HOST_FAILED = EndReason("Server.InternalError", "Internal error on the host")
+USER_TERMINATED = EndReason("Client.UserInitiatedShutdown", "User initiated shutdown", "User")
+SELF_TERMINATED = EndReason("Client.InstanceInitiatedShutdown", "Instance initiated shutdown", "")
+SPOT_TAKEN = EndReason("Server.SpotInstanceTermination", "Spot Instance termination", "Service")
+HOST_FAILED = EndReason("Server.InternalError", "Internal error on the host", "Service")
 
 
 @dataclass(slots=True)
@@ -91,7 +101,9 @@ class Instance:
         if reason is None:
             set_state(self.moto, state)
         else:
-            set_state(self.moto, state, reason.code, f"{reason.code}: {reason.message}")
+            at = self.ended_at if self.ended_at is not None else self.intervals[-1][1]
+            words = f"{reason.code}: {reason.message}"
+            set_state(self.moto, state, reason.code, words, reason.transition(at))
 
     def close_interval(self, at: float) -> None:
         if self.intervals and self.intervals[-1][1] is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -17,6 +18,7 @@ from providers.sandbox.moto_ec2 import MotoEc2
 from providers.sandbox.prices import PriceBook, to_micros
 
 MAX_USER_DATA_BYTES = 16_384
+_IMAGE_ID = re.compile(r"ami-[0-9a-f]{8,17}")
 
 
 class Refused(Exception):
@@ -74,6 +76,7 @@ class LaunchDesk:
         machine_type = describe(name) if name in self._config.machine_types else None
         if machine_type is None:
             raise Refused("InvalidParameterValue", f"Invalid value '{name}' for InstanceType.")
+        self._check_image(parameters.get("ImageId") or str(template.get("ImageId") or ""))
         _check_user_data(parameters.get("UserData") or template.get("UserData"))
         options = template.get("InstanceMarketOptions") or {}
         market_type = parameters.get("InstanceMarketOptions.MarketType", options.get("MarketType"))
@@ -145,6 +148,18 @@ class LaunchDesk:
             f"You have requested more vCPU capacity than your current vCPU limit allows: "
             f"{asked} asked, {left} left.",
         )
+
+    def _check_image(self, image_id: str) -> None:
+        if not image_id:
+            raise Refused("MissingParameter", "The request must contain the parameter ImageId")
+        if _IMAGE_ID.fullmatch(image_id) is None:
+            raise Refused("InvalidAMIID.Malformed", f'Invalid id: "{image_id}"')
+        if not self._ec2.has_image(image_id):
+            raise Refused(
+                "InvalidAMIID.NotFound",
+                f"The image id '[{image_id}]' does not exist: "
+                f"machines of this cloud boot {self._config.image_id}",
+            )
 
     def _template(self, parameters: Mapping[str, str]) -> Mapping[str, Any]:
         template_id = parameters.get("LaunchTemplate.LaunchTemplateId")

@@ -74,13 +74,19 @@ class MotoEc2:
             if subnet.default_for_az == "true" or subnet.default_for_az is True
         }
 
-    def register_image(self, name: str) -> str:
-        """Register the image that machines boot; returns its id."""
-        image = self._backend.register_image(name, "What every sandbox machine boots")
+    def register_image(self, image_id: str, name: str) -> None:
+        """Register the image that machines boot, under an id that pools can name beforehand."""
+        backend = self._backend
+        image = backend.register_image(name, "What every sandbox machine boots")
         image.virtualization_type = "hvm"
         image.architecture = "x86_64"
         image.root_device_type = "ebs"
-        return str(image.id)
+        del backend.amis[image.id]
+        image.id = image_id
+        backend.amis[image_id] = image
+
+    def has_image(self, image_id: str) -> bool:
+        return image_id in self._backend.amis
 
     def zone_of_subnet(self, subnet_id: str) -> str | None:
         """The zone of a subnet, or None when there is no such subnet."""
@@ -142,12 +148,14 @@ def stamp_launch(instance: Any, *, at: float, state: str, spot: bool) -> None:
     set_state(instance, state)
 
 
-def set_state(instance: Any, state: str, code: str = "", message: str = "") -> None:
-    """Put an instance into an EC2 state, with EC2's reason for it."""
+def set_state(
+    instance: Any, state: str, code: str = "", message: str = "", transition: str = ""
+) -> None:
+    """Put an instance into an EC2 state, with EC2's reason and who began the transition, when."""
     instance.instance_state.name = state
     instance.instance_state.code = STATE_CODES[state]
     instance.state_reason = StateReason(message, code)
-    instance._reason = message  # noqa: SLF001 - moto offers no way to say why a state changed
+    instance._reason = transition  # noqa: SLF001 - moto offers no way to say why a state changed
 
 
 def release(instance: Any) -> None:

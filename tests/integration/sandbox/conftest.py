@@ -14,7 +14,7 @@ from providers.sandbox.cloud import SandboxCloud
 from providers.sandbox.config import SandboxConfig
 
 BuildCloud = Callable[..., SandboxCloud]
-LAUNCH = {"ImageId": "ami-sandbox", "MinCount": 1, "MaxCount": 1}
+LAUNCH = {"ImageId": SandboxConfig().image_id, "MinCount": 1, "MaxCount": 1}
 
 
 @pytest.fixture

@@ -220,6 +220,10 @@ def test_what_is_not_sold_is_refused(cloud: SandboxCloud) -> None:
     assert refusal(call, **G5, **elsewhere)[0] == "InvalidParameterValue"
     assert refusal(call, **{**G5, "MinCount": 2, "MaxCount": 1})[0] == "InvalidParameterValue"
     assert refusal(call, MinCount=1, MaxCount=1, ImageId="ami")[0] == "MissingParameter"
+    assert refusal(call, **{**G5, "ImageId": "my-image"})[0] == "InvalidAMIID.Malformed"
+    assert refusal(call, **{**G5, "ImageId": "ami-0123456789"})[0] == "InvalidAMIID.NotFound"
+    nothing = {"MinCount": 1, "MaxCount": 1, "InstanceType": "g5.xlarge"}
+    assert refusal(call, **nothing)[0] == "MissingParameter"
     assert refusal(call, **G5, UserData="x" * 16_385)[0] == "InvalidParameterValue"
     missing = {"LaunchTemplateName": "none"}
     code, _ = refusal(call, MinCount=1, MaxCount=1, LaunchTemplate=missing)
@@ -254,7 +258,7 @@ def test_a_dry_run_starts_nothing(cloud: SandboxCloud) -> None:
 
 def make_template(cloud: SandboxCloud, **data: Any) -> dict[str, str]:
     reply = cloud.client("ec2").create_launch_template(
-        LaunchTemplateName="node", LaunchTemplateData={"ImageId": "ami-sandbox", **data}
+        LaunchTemplateName="node", LaunchTemplateData={"ImageId": cloud.image_id, **data}
     )
     return {"LaunchTemplateId": reply["LaunchTemplate"]["LaunchTemplateId"], "Version": "1"}
 
@@ -354,6 +358,27 @@ def test_ending_twice_is_fine_and_the_first_reason_stands(cloud: SandboxCloud) -
     reason = listed(cloud)[instance_id]["StateReason"]
     assert reason["Code"] == "Server.SpotInstanceTermination"
     assert cloud.instance(instance_id).end_code == "Server.SpotInstanceTermination"
+
+
+def test_the_listing_tells_who_ended_an_instance_and_when(cloud: SandboxCloud) -> None:
+    by_hand = launch(cloud)
+    taken = launch(cloud, **SPOT)
+    inside = launch(cloud, InstanceInitiatedShutdownBehavior="terminate")
+    cloud.client("ec2").terminate_instances(InstanceIds=[by_hand])
+    cloud.interrupt(taken, 0.0)
+    cloud.power_off(inside)
+    eventually(lambda: cloud.instance(taken).state == "terminated")
+    told = {key: each["StateTransitionReason"] for key, each in listed(cloud).items()}
+
+    def when(instance_id: str) -> str:
+        at = datetime.fromtimestamp(cloud.instance(instance_id).ended_at or 0.0, UTC)
+        return f"({at:%Y-%m-%d %H:%M:%S} GMT)"
+
+    assert told == {
+        by_hand: f"User initiated {when(by_hand)}",
+        taken: f"Service initiated {when(taken)}",
+        inside: "",
+    }
 
 
 def test_ending_names_the_state_before_and_after(cloud: SandboxCloud) -> None:
@@ -564,7 +589,7 @@ def test_a_second_interruption_only_brings_the_end_forward(cloud: SandboxCloud) 
 def fleet(cloud: SandboxCloud, *types: str, wanted: int = 1, **more: Any) -> Any:
     template = cloud.client("ec2").create_launch_template(
         LaunchTemplateName=f"fleet-{time.monotonic_ns()}",
-        LaunchTemplateData={"ImageId": "ami-sandbox"},
+        LaunchTemplateData={"ImageId": cloud.image_id},
     )["LaunchTemplate"]["LaunchTemplateId"]
     overrides = [
         {"InstanceType": each, "SubnetId": cloud.subnets["us-east-1a"], "Priority": float(rank)}
