@@ -101,7 +101,7 @@ class SandboxConfig(Document):
     - ``clock_skew_s``: the cloud's clock against this machine's
     - ``waive_interrupted_first_hour``: bill nothing for a spot machine that the cloud takes back
       within its first hour
-    - ``machine_limit``: machines that this host may carry at once, beyond which there is no capacity
+    - ``machine_limit``: what this host carries at once; beyond it there is no capacity
     - ``hybrid_command``: what ``/opt/hybrid/bin/hybrid`` runs on a machine (default: this Python's
       ``-m hybrid``); ``machine_environment``: further variables of its processes;
       ``virtual_gpus``: machine type to ``model:count:links``, where the catalogue does not do

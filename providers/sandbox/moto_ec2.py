@@ -98,15 +98,22 @@ class MotoEc2:
     def template_data(
         self, template_id: str | None, name: str | None, version: str | None
     ) -> dict[str, Any] | None:
-        """A launch template version's data, or None when there is no such template."""
+        """A launch template version's data, or None when there is no such version."""
         backend = self._backend
         if template_id is None:
             template_id = backend.launch_template_name_to_ids.get(name)
         template = backend.launch_templates.get(template_id)
         if template is None:
             return None
-        data: dict[str, Any] = template.get_version(version or "$Default").data
-        return data
+        wanted = {
+            "$Latest": template.latest_version_number,
+            "$Default": template.default_version_number,
+        }.get(version or "$Default", version)
+        for each in template.versions:
+            if str(each.number) == str(wanted):
+                data: dict[str, Any] = each.data
+                return data
+        return None
 
     def instance(self, instance_id: str) -> Any | None:
         """moto's own object for an instance."""

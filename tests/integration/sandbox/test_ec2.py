@@ -230,6 +230,30 @@ def test_what_is_not_sold_is_refused(cloud: SandboxCloud) -> None:
     assert code == "InvalidLaunchTemplateId.NotFound"
 
 
+def test_a_template_is_used_in_the_version_asked_for(cloud: SandboxCloud) -> None:
+    template = make_template(cloud, InstanceType="g5.xlarge")
+    ec2 = cloud.client("ec2")
+    newer = {"ImageId": cloud.image_id, "InstanceType": "g5.2xlarge"}
+    template_id = template["LaunchTemplateId"]
+    ec2.create_launch_template_version(LaunchTemplateId=template_id, LaunchTemplateData=newer)
+
+    def started(version: str) -> str:
+        asked = {"LaunchTemplateId": template_id, "Version": version}
+        reply = ec2.run_instances(MinCount=1, MaxCount=1, LaunchTemplate=asked)
+        return str(reply["Instances"][0]["InstanceType"])
+
+    versions = ("1", "2", "$Latest", "$Default")
+    assert [started(each) for each in versions] == [
+        "g5.xlarge",
+        "g5.2xlarge",
+        "g5.2xlarge",
+        "g5.xlarge",
+    ]
+    missing = {"LaunchTemplateId": template_id, "Version": "9"}
+    code, _ = refusal(ec2.run_instances, MinCount=1, MaxCount=1, LaunchTemplate=missing)
+    assert code == "InvalidLaunchTemplateId.NotFound"
+
+
 def test_another_region_is_not_enabled(cloud: SandboxCloud) -> None:
     import boto3
 
