@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -261,6 +262,21 @@ def _same_boot_as_before(state_dir: Path) -> bool:
     return before == now
 
 
+def log_to_stderr() -> None:
+    """One JSON line per event on standard error, unless a program around has decided otherwise."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
 def run(
     config: AgentConfig, gpus: GpuInventory | None = None, *, drain_on_end: bool = False
 ) -> None:
@@ -280,6 +296,8 @@ def run(
         else:
             agent.end()
 
+    if not structlog.is_configured():
+        log_to_stderr()
     for signum in (signal.SIGTERM, signal.SIGINT):
         signal.signal(signum, on_signal)
     agent.run()

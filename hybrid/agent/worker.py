@@ -39,6 +39,7 @@ _log = structlog.get_logger(__name__)
 _WATCH_S = 0.2
 _UNCLAIMED_S = 10.0
 _RECOVER_AGAIN_S = 2.0
+_GUARDIAN_ENDS_S = 2.0
 
 
 class AgentStopping(Exception):
@@ -57,11 +58,13 @@ class WorkerTools:
     stopping: threading.Event
 
 
-class RunWorker(threading.Thread):
+class RunWorker:
     """Owns a run's folder. Other threads ask for its report, stop it, and renew its lease."""
 
     def __init__(self, folder: RunFolder, document: RunDocument, tools: WorkerTools) -> None:
-        super().__init__(name=f"run-{document.run_id}-{document.rank}", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name=f"run-{document.run_id}-{document.rank}", daemon=True
+        )
         self._folder = folder
         self._document = document
         self._tools = tools
@@ -77,6 +80,14 @@ class RunWorker(threading.Thread):
         facts = folder.facts()
         first_step = facts.get("first_step")
         self._first_step: int | None = first_step if isinstance(first_step, int) else None
+
+    def start(self) -> None:
+        """Begin the run's life on this node, or take it up where it stands."""
+        self._thread.start()
+
+    def join(self, limit_s: float) -> None:
+        """Wait for the thread's end, up to a limit."""
+        self._thread.join(limit_s)
 
     # --- for other threads --------------------------------------------------------------------
 
@@ -191,8 +202,7 @@ class RunWorker(threading.Thread):
 
     # --- its own thread -----------------------------------------------------------------------
 
-    def run(self) -> None:
-        """The run's life on this node."""
+    def _run(self) -> None:
         try:
             self._settle(self._folder.final() or self._lived())
         except AgentStopping:
@@ -217,12 +227,19 @@ class RunWorker(threading.Thread):
                 _log.error("report not kept", run=final.run_id, error=error.strerror)
                 if self._tools.stopping.wait(1.0):
                     break
+        self._let_guardian_go()
         with self._lock:
             self._final = final
         _log.info(
             "run over", run=final.run_id, exit_code=final.exit_code, cause=final.cause or "none"
         )
         self._tools.changed()
+
+    def _let_guardian_go(self) -> None:
+        """Wait for the guardian's exit after its last record, so that no zombie stays."""
+        end_s = boottime_s() + _GUARDIAN_ENDS_S
+        while self._handle is not None and self._handle.is_alive() and boottime_s() < end_s:
+            time.sleep(0.01)
 
     def _live(self) -> WireRank:
         try:

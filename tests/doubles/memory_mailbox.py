@@ -139,6 +139,25 @@ class MemoryMailbox:
             for key in [k for k, order in self._orders.items() if order.node_id == node_id]:
                 del self._orders[key]
 
+    # --- for tests ----------------------------------------------------------------------------
+
+    def row_of(self, node_id: NodeId) -> _Row:
+        """The node's row, to meddle with."""
+        return self._rows[node_id]
+
+    def drop_order(self, run_id: RunId) -> None:
+        """Take a run's orders away without a word."""
+        with self._lock:
+            for key in [key for key in self._orders if key[0] == run_id]:
+                del self._orders[key]
+
+    def lose_track_of(self, run_id: RunId) -> None:
+        """Know nothing any more of a run's having been acknowledged."""
+        with self._lock:
+            self._acknowledged.discard(run_id)
+            for row in self._rows.values():
+                row.acknowledged = [each for each in row.acknowledged if each != run_id]
+
     def _check_epoch(self, node_id: NodeId, epoch: int) -> None:
         if epoch < self._rows[node_id].epoch:
             raise EpochPassed(f"{epoch} is below {self._rows[node_id].epoch}")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from hybrid.agent.guardian.processes import all_processes
+from hybrid.domain.job_spec import JobSpec
 from tests.doubles.node_server import NodeServer, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -32,6 +33,11 @@ gpu = Gpu(id=GpuId("GPU-0"), index=0, model="a100-sxm4-80gb", memory_gib=79.0, v
 run(config, DeclaredGpus(GpuSet(gpus=(gpu,), links_gbps=((0.0,),))),
     drain_on_end="--drain" in sys.argv)
 """
+
+
+def python(code: str, **fields: Any) -> JobSpec:
+    """A job that runs a Python program."""
+    return JobSpec(command=(sys.executable, "-u", "-c", code), **fields)
 
 
 class AgentProcess:

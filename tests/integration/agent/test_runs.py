@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
-import sys
+import hashlib
+from pathlib import Path
 
-from hybrid.agent.protocol import StopOrder
+import pytest
+
+from hybrid.agent.archive import pack_folder, unpack
 from hybrid.domain.job import StopCause
-from hybrid.domain.job_spec import JobSpec
+from hybrid.domain.job_spec import Checkpointing, JobSpec, Resources, SecretRef, Stopping
+from hybrid.ports.engine import RankPhase
 from tests.doubles.node_server import NodeServer, wait_until
-from tests.integration.agent.conftest import AgentProcess
+from tests.integration.agent.conftest import AgentProcess, python
 
+pytestmark = pytest.mark.integration
 
-def python(code: str, **fields: object) -> JobSpec:
-    return JobSpec(command=(sys.executable, "-u", "-c", code), **fields)
+UNTIL_STOPPED = """
+import os, signal, sys, time
+from pathlib import Path
+saved = Path(os.environ["HYBRID_CHECKPOINT_DIR"]) / "state"
+step = int(saved.read_text()) if saved.exists() else 0
+print("begins at", step, "resume", os.environ["HYBRID_RESUME"], flush=True)
+def save(*_):
+    saved.with_suffix(".tmp").write_text(str(step)); saved.with_suffix(".tmp").rename(saved)
+    sys.exit(85)
+signal.signal(signal.SIGTERM, save)
+said = Path(os.environ["HYBRID_PROGRESS_FILE"])
+while True:
+    time.sleep(0.02); step += 1
+    text = '{"step": %d, "total": 1000, "at": %f}' % (step, time.time())
+    said.with_suffix(".tmp").write_text(text); said.with_suffix(".tmp").rename(said)
+"""
 
 
 def test_a_run_prints_ends_is_reported_and_is_forgotten_once_acknowledged(
@@ -21,9 +40,274 @@ def test_a_run_prints_ends_is_reported_and_is_forgotten_once_acknowledged(
     run = server.run(python("print('hello'); print('bye')"))
     ended = server.wait_ended(run)
     assert (ended.exit_code, ended.cause, ended.problem, ended.tail) == (0, None, "", "")
-    assert ended.started_at is not None and ended.ended_at is not None
+    assert ended.started_at is not None
+    assert ended.ended_at is not None
     assert ended.started_at <= ended.ended_at
     assert server.printed(run) == "hello\nbye\n"
     server.engine.acknowledge(run)
     wait_until(lambda: agent.run_dirs() == [])
     assert [line["event"] for line in agent.journal()] == ["claimed", "started", "ended"]
+
+
+def test_the_process_sees_the_job_contract(server: NodeServer, agent: AgentProcess) -> None:
+    names = (
+        "HYBRID_JOB_ID",
+        "HYBRID_RUN_ID",
+        "HYBRID_ATTEMPT",
+        "HYBRID_RESUME",
+        "CUDA_VISIBLE_DEVICES",
+        "COLOUR",
+        "AWS_SECRET_ACCESS_KEY",
+    )
+    code = f"import os\nfor n in {names!r}: print(n, os.environ.get(n))"
+    run = server.run(python(code, env={"COLOUR": "blue"}), job="j-7", attempt=3, gpus=("GPU-0",))
+    server.wait_ended(run)
+    assert server.printed(run).splitlines() == [
+        "HYBRID_JOB_ID j-7",
+        "HYBRID_RUN_ID j-7.3",
+        "HYBRID_ATTEMPT 3",
+        "HYBRID_RESUME 0",
+        "CUDA_VISIBLE_DEVICES GPU-0",
+        "COLOUR blue",
+        "AWS_SECRET_ACCESS_KEY None",
+    ]
+
+
+def test_the_work_folder_travels_there_and_the_named_outputs_come_back(
+    server: NodeServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "main.py").write_text(
+        "import pathlib\npathlib.Path('out').mkdir()\n"
+        "pathlib.Path('out/result').write_text('42')\npathlib.Path('junk').write_text('x')\n"
+    )
+    packed = pack_folder(home, tmp_path / "work.tar.gz")
+    server.artifacts[packed.digest] = (tmp_path / "work.tar.gz").read_bytes()
+    spec = JobSpec(
+        command=("python3", "main.py"), workdir=packed.digest, outputs=("out", "never-made")
+    )
+    ended = server.wait_ended(server.run(spec))
+    assert (ended.exit_code, ended.problem) == (0, "")
+    archive = tmp_path / "back.tar.gz"
+    archive.write_bytes(server.artifacts[ended.outputs])
+    unpack(archive, tmp_path / "back")
+    assert [str(p.relative_to(tmp_path / "back")) for p in (tmp_path / "back").rglob("*")] == [
+        "out",
+        "out/result",
+    ]
+    assert (tmp_path / "back/out/result").read_text() == "42"
+
+
+def test_a_work_folder_that_nobody_has_is_a_problem_and_nothing_starts(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    digest = f"sha256:{hashlib.sha256(b'nobody').hexdigest()}"
+    ended = server.wait_ended(server.run(JobSpec(command=("true",), workdir=digest)))
+    assert (ended.exit_code, ended.started_at) == (None, None)
+    assert ended.problem.startswith(f"the work folder {digest} cannot be had: 404")
+
+
+def test_a_work_folder_that_is_no_archive_is_refused(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    digest = f"sha256:{hashlib.sha256(b'not an archive').hexdigest()}"
+    server.artifacts[digest] = b"not an archive"
+    ended = server.wait_ended(server.run(JobSpec(command=("true",), workdir=digest)))
+    assert ended.exit_code is None
+    assert ended.problem.startswith(f"the work folder {digest} is refused: not a gzip file")
+
+
+def test_a_failed_run_brings_its_code_and_its_last_fifty_lines(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    run = server.run(python("import sys\nfor i in range(80): print('line', i)\nsys.exit(3)"))
+    ended = server.wait_ended(run)
+    assert ended.exit_code == 3
+    assert ended.tail.splitlines() == [f"line {i}" for i in range(30, 80)]
+
+
+def test_a_command_that_does_not_exist_is_a_problem_in_words(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    ended = server.wait_ended(server.run(JobSpec(command=("no-such-program",))))
+    assert (ended.exit_code, ended.problem) == (
+        None,
+        "cannot start no-such-program: No such file or directory",
+    )
+
+
+def test_an_image_on_a_node_without_a_container_engine_is_a_problem_in_words(
+    server: NodeServer, tmp_path: Path
+) -> None:
+    agent = AgentProcess(tmp_path / "bare", server)
+    agent.environ["PATH"] = str(tmp_path)
+    agent.start()
+    try:
+        ended = server.wait_ended(server.run(JobSpec(command=("true",), image="busybox")))
+        assert ended.problem == (
+            "image busybox: this node has neither docker, podman nor apptainer"
+        )
+    finally:
+        agent.clean_up()
+
+
+def test_a_secret_reaches_the_process_and_no_file(server: NodeServer, agent: AgentProcess) -> None:
+    secret = agent.folder / "key"
+    secret.write_text("correct horse\n")
+    code = (
+        "import os, hashlib, time; k = os.environ['KEY']; print(hashlib.sha256(k.encode())"
+        ".hexdigest(), flush=True); time.sleep(60)"
+    )
+    run = server.run(python(code, secrets={"KEY": SecretRef(file=str(secret))}))
+    server.wait_running(run)
+    digest = hashlib.sha256(b"correct horse").hexdigest()
+    wait_until(lambda: server.printed(run) == digest + "\n")
+    texts = [p.read_bytes() for p in agent.folder.rglob("*") if p.is_file() and p != secret]
+    assert not any(b"correct horse" in text for text in texts)
+    server.engine.stop(run, StopCause.CANCEL, 1.0, 1)
+    server.wait_ended(run)
+
+
+def test_progress_is_reported_while_it_runs(server: NodeServer, agent: AgentProcess) -> None:
+    run = server.run(python(UNTIL_STOPPED))
+    running = server.wait_for(run, lambda r: r.progress is not None and r.progress.step > 5)
+    assert running.phase is RankPhase.RUNNING
+    assert running.progress is not None
+    assert running.progress.total == 1000
+    assert running.first_step == 0
+
+
+def test_a_stopped_job_saves_its_work_and_goes_on_from_there_in_the_next_run(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    spec = python(UNTIL_STOPPED, checkpoint=Checkpointing(enabled=True, interval=600))
+    first = server.run(spec)
+    server.wait_for(first, lambda r: r.progress is not None and r.progress.step > 10)
+    server.engine.stop(first, StopCause.PREEMPT, 20.0, 1)
+    ended = server.wait_ended(first)
+    assert (ended.exit_code, ended.cause) == (85, StopCause.PREEMPT)
+    assert 0 < ended.stop_s < 5
+    assert ended.checkpoint is not None
+    assert ended.checkpoint.step > 10
+    server.engine.acknowledge(first)
+
+    second = server.run(spec, attempt=2, checkpoint=ended.checkpoint)
+    running = server.wait_running(second)
+    assert running.first_step == ended.checkpoint.step
+    wait_until(lambda: "begins" in server.printed(second))
+    saved = int(server.printed(second).split()[2])
+    assert abs(saved - ended.checkpoint.step) <= 1
+    assert server.printed(second).endswith("resume 1\n")
+    server.engine.stop(second, StopCause.CANCEL, 5.0, 1)
+    assert server.wait_ended(second).cause is StopCause.CANCEL
+
+
+def test_what_a_job_saves_is_committed_while_it_runs(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    code = """
+import os, time
+from pathlib import Path
+d = Path(os.environ["HYBRID_CHECKPOINT_DIR"])
+for step in (7, 14):
+    (d / "x.tmp").write_text(str(step)); (d / "x.tmp").rename(d / "state")
+    (d / "s.tmp").write_text(str(step)); (d / "s.tmp").rename(d / "STEP")
+    time.sleep(2.5)
+time.sleep(60)
+"""
+    run = server.run(python(code, checkpoint=Checkpointing(enabled=True, interval=1)))
+    first = server.wait_for(run, lambda r: r.checkpoint is not None)
+    assert first.phase is RankPhase.RUNNING
+    assert first.checkpoint is not None
+    assert first.checkpoint.step == 7
+    second = server.wait_for(run, lambda r: r.checkpoint is not None and r.checkpoint.step == 14)
+    assert second.checkpoint is not None
+    assert second.checkpoint.seq > first.checkpoint.seq
+
+
+def test_a_checkpoint_store_that_cannot_be_written_is_told_and_the_run_goes_on(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    server.checkpoints.parent.mkdir(exist_ok=True)
+    server.checkpoints.write_text("a file where a folder should be")
+    code = (
+        "import os, time; from pathlib import Path;"
+        "(Path(os.environ['HYBRID_CHECKPOINT_DIR']) / 'state').write_text('1'); time.sleep(60)"
+    )
+    run = server.run(python(code, checkpoint=Checkpointing(enabled=True, interval=0.5)))
+    told = server.wait_for(run, lambda r: bool(r.checkpoint_problem), timeout_s=60)
+    assert told.checkpoint_problem.startswith("the checkpoint store does not answer")
+    assert told.phase is RankPhase.RUNNING
+
+
+def test_a_job_that_ignores_its_signal_is_killed_after_its_grace(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on'); time.sleep(60)"
+    run = server.run(python(code, stop=Stopping(grace=0.5)))
+    wait_until(lambda: server.printed(run) == "on\n")
+    server.engine.stop(run, StopCause.DRAIN, 30.0, 1)
+    ended = server.wait_ended(run)
+    assert (ended.exit_code, ended.cause) == (-9, StopCause.DRAIN)
+
+
+def test_of_two_causes_the_harder_wins_and_the_grace_only_shrinks(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print('on'); time.sleep(60)"
+    run = server.run(python(code, stop=Stopping(grace=60)))
+    wait_until(lambda: server.printed(run) == "on\n")
+    server.engine.stop(run, StopCause.RETURN, 60.0, 1)
+    server.wait_for(run, lambda r: r.phase is RankPhase.STOPPING)
+    server.engine.stop(run, StopCause.CANCEL, 0.3, 1)
+    assert server.wait_ended(run).cause is StopCause.CANCEL
+
+
+def test_a_run_that_is_stopped_before_it_starts_never_does(
+    server: NodeServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    node = server.only_node()
+    server.stop()  # the order and its stop reach the node together
+    touched = tmp_path / "touched"
+    run = server.run(python(f"open({str(touched)!r}, 'w')"), nodes=(node,))
+    server.engine.stop(run, StopCause.CANCEL, 5.0, 1)
+    server.start()
+    ended = server.wait_ended(run)
+    assert (ended.cause, ended.problem) == (StopCause.CANCEL, "stopped before it started")
+    assert not touched.exists()
+
+
+def test_the_ranks_of_a_gang_find_each_other_and_resume_at_their_common_step(
+    server: NodeServer, agent: AgentProcess, tmp_path: Path
+) -> None:
+    server.gate.known["join-2"] = server.gate.known["join-1"]
+    other = AgentProcess(tmp_path / "other", server, join_token="join-2")
+    other.start()
+    try:
+        wait_until(lambda: len(server.mailbox.nodes()) == 2, 15)
+        code = """
+import os, sys
+from pathlib import Path
+d = Path(os.environ["HYBRID_CHECKPOINT_DIR"])
+names = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "NNODES")
+print(*(os.environ[n] for n in names), (d / "STEP").read_text() if (d / "STEP").exists() else "-")
+(d / "STEP").write_text(os.environ["HYBRID_ATTEMPT"] + "0"); sys.exit(85)
+"""
+        spec = python(code, resources=Resources(nodes=2), checkpoint=Checkpointing(enabled=True))
+        nodes = server.mailbox.nodes()
+        run = server.run(spec, nodes=nodes)
+        ends = [server.wait_ended(run, rank=rank) for rank in (0, 1)]
+        assert [end.exit_code for end in ends] == [85, 85]
+        port = server.printed(run).split()[1]
+        assert 20_000 <= int(port) < 30_000
+        assert server.printed(run, 0) == f"127.0.0.1 {port} 0 2 -\n"
+        assert server.printed(run, 1) == f"127.0.0.1 {port} 1 2 -\n"
+        assert ends[1].checkpoint is not None
+        server.engine.acknowledge(run)
+        again = server.run(spec, nodes=nodes, attempt=2, checkpoint=ends[1].checkpoint)
+        for rank in (0, 1):
+            assert server.wait_ended(again, rank=rank).first_step == 10
+            assert server.printed(again, rank).endswith(f"{rank} 2 10\n")
+    finally:
+        other.clean_up()
