@@ -10,7 +10,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 
 import structlog
@@ -37,8 +37,8 @@ class Ready:
     it."""
 
     url: str
-    admin_token: str | None
-    app: App
+    admin_token: str | None = field(repr=False)
+    app: App = field(repr=False)
 
 
 class Server:

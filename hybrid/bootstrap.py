@@ -98,7 +98,7 @@ class App:
     spending: Spending
     happenings: Happenings
     uploads: Uploads
-    admin_token: str | None
+    admin_token: str | None = field(repr=False)
     holder: str
     alone: bool
     _held: ExitStack = field(repr=False)
