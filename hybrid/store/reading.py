@@ -59,23 +59,24 @@ def load_world(connection: Connection, *, now: float, since: int | None) -> Worl
 
 
 def _values(connection: Connection, kind: RowKind, type_: type[T], since: int | None) -> list[T]:
-    table = kind.table
-    question = select(table.c.doc).order_by(table.c.id)
+    # sorted here: asked for an order by id, SQLite walks all history along that index
+    question = select(kind.table.c.id, kind.table.c.doc)
     if since is not None:
-        question = question.where(table.c.revision > since)
+        question = question.where(kind.table.c.revision > since)
     elif kind.live is not None:
         question = question.where(_LIVE)
-    return [load(type_, doc) for doc in connection.execute(question).scalars()]
+    rows = sorted(connection.execute(question).tuples())
+    return [load(type_, doc) for _, doc in rows]
 
 
 def _decisions(connection: Connection, since: int | None) -> dict[JobId, Decision]:
-    question = select(decisions.c.doc).order_by(decisions.c.job_id)
+    question = select(decisions.c.job_id, decisions.c.doc)
     if since is None:
         question = question.join(jobs, jobs.c.id == decisions.c.job_id).where(text("jobs.live = 1"))
     else:
         question = question.where(decisions.c.revision > since)
-    found = (load_decision(doc) for doc in connection.execute(question).scalars())
-    return {decision.job_id: decision for decision in found}
+    rows = sorted(connection.execute(question).tuples())
+    return {JobId(job_id): load_decision(doc) for job_id, doc in rows}
 
 
 def _learned(connection: Connection) -> Learned:

@@ -85,6 +85,7 @@ runs = Table(
     Column("job_id", Text, ForeignKey("jobs.id"), nullable=False),
     Column("attempt", Integer, nullable=False),
     Column("doc", Text, nullable=False),
+    Index("ix_runs_live", "id", sqlite_where=text("live = 1"), postgresql_where=text("live = 1")),
     Index("ix_runs_job_id", "job_id", "attempt"),
     Index(
         "uq_runs_one_live_per_job",

@@ -288,6 +288,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_runs")),
     )
     op.create_index("ix_runs_job_id", "runs", ["job_id", "attempt"], unique=False)
+    op.create_index(
+        "ix_runs_live",
+        "runs",
+        ["id"],
+        unique=False,
+        sqlite_where=sa.text("live = 1"),
+        postgresql_where=sa.text("live = 1"),
+    )
     op.create_index(op.f("ix_runs_revision"), "runs", ["revision"], unique=False)
     op.create_index(
         "uq_runs_one_live_per_job",
