@@ -54,6 +54,7 @@ done
 _LEASE_UNIT: Final = """\
 [Unit]
 Description=End this machine when its lease is over
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart=/bin/sh /opt/hybrid/lease-watchdog.sh {lease_s}
@@ -69,6 +70,7 @@ _AGENT_UNIT: Final = """\
 Description=hybrid node agent
 After=network-online.target
 Wants=network-online.target
+StartLimitIntervalSec=0
 
 [Service]
 ExecStart=/opt/hybrid/bin/hybrid agent --config /etc/hybrid/agent.json
