@@ -73,9 +73,13 @@ class Server:
             self.app.start()
             self._uvicorn.run(sockets=[self._socket])
         finally:
-            self.app.state.withdraw()
-            self.app.stop()
-            self._socket.close()
+            self.close()
+
+    def close(self) -> None:
+        """Take everything apart; :meth:`run` does so at its end."""
+        self.app.state.withdraw()
+        self.app.stop()
+        self._socket.close()
 
     def stop(self) -> None:
         """Ask the server to end; returns at once."""

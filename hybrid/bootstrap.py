@@ -41,7 +41,7 @@ from hybrid.runtime.tick import Tick
 from hybrid.services.access import Access
 from hybrid.services.artifacts import Artifacts
 from hybrid.services.claims import Claims
-from hybrid.services.errors import StartupError
+from hybrid.services.errors import ServiceError, StartupError
 from hybrid.services.happenings import Happenings
 from hybrid.services.jobs import Jobs
 from hybrid.services.joining import Gate, claim_join_token
@@ -342,6 +342,8 @@ def _seed(settings: Settings, pools: Pools, policies: Policies) -> None:
             policies.replace(text, over=0, by="system", why=f"from {settings.policy_file}")
         except (OSError, UnicodeDecodeError) as problem:
             raise StartupError(f"policy_file cannot be read: {problem}") from problem
+        except ServiceError as problem:
+            raise StartupError(f"policy_file: {problem}") from problem
 
 
 def _admin_token(state: StateDir, access: Access) -> str | None:

@@ -34,7 +34,8 @@ from hybrid.ports.gpus import GpuInventory
 _log = structlog.get_logger(__name__)
 
 DRAIN_DEADLINE_S = 7200.0
-_THREADS_END_S = 5.0
+_THREADS_END_S = 3.0
+_ONE_ENDS_S = 0.5
 _LOOK_S = 0.1
 
 
@@ -111,9 +112,12 @@ class Agent:
         self._wait(node, client)
         self._signals.stopping.set()
         self._signals.news.set()
-        for thread in (*threads, *node.workers()):
-            # A thread in the middle of a call is left behind: it is a daemon, nothing is lost.
-            thread.join(_THREADS_END_S / 10)
+        # A thread in the middle of a call is left behind: it is a daemon, and nothing is lost.
+        end_s = boottime_s() + _THREADS_END_S
+        for thread in threads:
+            thread.join(min(_ONE_ENDS_S, max(0.0, end_s - boottime_s())))
+        for worker in node.workers():
+            worker.join(min(_ONE_ENDS_S, max(0.0, end_s - boottime_s())))
         _log.info("agent ends", runs_left=sum(not worker.settled for worker in node.workers()))
 
     def _threads(

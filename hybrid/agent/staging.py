@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -30,6 +31,7 @@ from hybrid.agent.saving import Saver
 from hybrid.agent.transport import ServerClient, ServerRefused, ServerUnreachable, WrongBytes
 
 DOWNLOAD_DEADLINE_S = 900.0
+CATCHING_UP_S = 3.0
 WORKDIR_LIMITS = Limits(total_bytes=64 << 30)
 
 
@@ -119,8 +121,17 @@ class Stage:
         if digest is None:
             return
         overdue = tenacity.stop_after_delay(DOWNLOAD_DEADLINE_S)
+        began_s = time.monotonic()
+
+        def may_pass(error: BaseException) -> bool:
+            if isinstance(error, ServerRefused):
+                # A server that has not caught up with the order yet does not know us for its run.
+                early = time.monotonic() - began_s < CATCHING_UP_S
+                return early and error.status in (403, 404)
+            return isinstance(error, ServerUnreachable | WrongBytes)
+
         retrying = tenacity.Retrying(
-            retry=tenacity.retry_if_exception_type((ServerUnreachable, WrongBytes)),
+            retry=tenacity.retry_if_exception(may_pass),
             wait=tenacity.wait_random_exponential(multiplier=0.3, max=15.0),
             stop=lambda state: stopped() or overdue(state),
             reraise=True,

@@ -106,12 +106,6 @@ class Stage:
         if not keep_server:
             _end(self.server)
 
-    def end_nodes(self, *, keep_server: bool) -> None:
-        """End the agent and, unless it is to stay, the server. The cloud's machines are over."""
-        _end(self.agent)
-        if not keep_server:
-            _end(self.server)
-
     def end(self) -> None:
         """End everything that still runs, the cloud last."""
         self.end_nodes(keep_server=False)

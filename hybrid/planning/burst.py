@@ -250,7 +250,15 @@ class Bursting:
 
     # --- second thoughts ----------------------------------------------------------------------
 
-    def _home_after_all(self) -> bool:
+    def with_queue(self, waiting: Sequence[Waiting]) -> Schedule | None:
+        """The schedule of another queue with the same choices of machines; None if one of them
+        would not stand."""
+        twin = Bursting(self.ws, self.cloud, waiting, self._adoptions)
+        twin.bursts = self.bursts
+        twin.schedule = twin._schedule()
+        return None if twin._home_after_all(undo=False) else twin.schedule
+
+    def _home_after_all(self, *, undo: bool = True) -> bool:
         """Jobs with machines chosen or on their way take a free slot that nobody else wants, if
         that is cheaper by the margin now. True if a chosen machine is not asked for after all."""
         margin = burst_rules.margin_micros(0, self.ws.policy)
@@ -272,6 +280,8 @@ class Bursting:
                 self.schedule.take(start, waiting.cls)
                 self.schedule.starts[waiting.job_id] = start
                 continue
+            if not undo:
+                return True
             job = self.ws.snapshot.jobs[waiting.job_id]
             self.cloud.give_back(burst.option, burst.offer, job)
             del self.bursts[waiting.job_id]

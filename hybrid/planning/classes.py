@@ -7,7 +7,7 @@ done per class.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybrid.domain.budget import Balance, Scope
 from hybrid.domain.ids import NodeId
@@ -44,6 +44,8 @@ class JobClass:
     deadline_at: float | None
     run_time_known: bool
     learned: LearnedSpeeds
+    home_only: bool = False
+    """It comes home: machines in clouds are no option."""
 
     @property
     def avoid(self) -> frozenset[NodeId]:
@@ -114,6 +116,14 @@ class Classes:
         if found is None:
             found = self._by_key[key] = self._new(job)
             self.all.append(found)
+        return found
+
+    def with_work(self, job: Job, work: Duration) -> JobClass:
+        """A class of its own for a job on its way home, with the work it will have left then."""
+        found = replace(
+            self.of(job), index=len(self.all), sample=job, work=work, home_only=True
+        )
+        self.all.append(found)
         return found
 
     def _key(self, job: Job) -> Hashable:

@@ -3,7 +3,9 @@ with its cost terms or the first guard that refused it."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hybrid.domain.ids import JobId, PoolName
@@ -25,9 +27,11 @@ from hybrid.estimation.waits import Duration
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
 from hybrid.planning.classes import JobClass
-from hybrid.planning.cloud import Cloud, CloudOption
+from hybrid.planning.cloud import Cloud, CloudOption, deadline_refusal
+from hybrid.planning.offers import OfferClass
 from hybrid.planning.options import EXTERNALITY, Priced, held_option, local_terms
 from hybrid.planning.outcome import Outcome
+from hybrid.planning.preempt import Preemption
 from hybrid.planning.schedule import Start, Waiting
 from hybrid.planning.workspace import Workspace
 
@@ -38,6 +42,35 @@ _JUDGED = 64
 """Offers judged for them at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Offers:
+    """What clouds offer a class of jobs: ``lasting`` whatever else is planned, and ``all``."""
+
+    lasting: tuple[Alternative, ...]
+    all: tuple[Alternative, ...]
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """Refused offers, counted by pool and reason; the first of each speaks for all."""
+
+    found: dict[tuple[str, str], tuple[Reason, int]] = field(default_factory=dict)
+
+    def add(self, offers: OfferClass, reason: Reason) -> None:
+        key = (str(offers.offer.pool), reason.code)
+        first, count = self.found.get(key, (reason, 0))
+        self.found[key] = first, count + len(offers.members)
+
+    def alternatives(self) -> Iterator[Alternative]:
+        for (pool, _), (reason, members) in sorted(self.found.items(), key=lambda i: i[0]):
+            yield Alternative(
+                option=f"burst:{pool}",
+                label=f"machines of {pool}",
+                refused=reason,
+                members=members,
+            )
+
+
 class Explainer:
     """Writes the decisions of one plan."""
 
@@ -45,14 +78,15 @@ class Explainer:
         self.ws = ws
         self.cloud = cloud
         self.outcome = outcome
-        self._offers: dict[int, tuple[Alternative, ...]] = {}
+        self._offers: dict[int, _Offers] = {}
         self._ahead = self._count_ahead()
 
     def decisions(self) -> tuple[Decision, ...]:
         """One for every live job, by id."""
         found: dict[JobId, Decision] = {}
         for waiting in self.outcome.waiting:
-            found[waiting.job_id] = self._pending(waiting)
+            if waiting.job_id not in self.ws.run_of:
+                found[waiting.job_id] = self._pending(waiting)
         for job_id, job in self.ws.snapshot.jobs.items():
             if job_id in found:
                 continue
@@ -76,13 +110,19 @@ class Explainer:
         if cause is not None:
             return self._stopping(job, run, cause)
         left = self.ws.left_of(run)
-        alternative = self._stay(run, left)
+        alternatives = (self._stay(run, left), *self._home(run))
         where = "local" if not run.claim_ids else "cloud"
         sentence = (
             f"runs on {_places(run)} ({where} pool {run.pool}),"
             f" about {_words(left.mean_s)} to go"
         )
-        return self._decision(job.id, Verdict.STAY, sentence, "stay", (alternative,))
+        return self._decision(job.id, Verdict.STAY, sentence, "stay", alternatives)
+
+    def _home(self, run: Run) -> Iterator[Alternative]:
+        coming = self.outcome.homecomings.get(run.id)
+        if coming is not None:
+            pool = coming.start.type.pool
+            yield self._alternative(f"pool:{pool}", f"coming home to {pool}", coming.home)
 
     def _stay(self, run: Run, left: Duration) -> Alternative:
         return Alternative(
@@ -95,9 +135,14 @@ class Explainer:
         )
 
     def _stopping(self, job: Job, run: Run, cause: StopCause) -> Decision:
-        verdict = {StopCause.PREEMPT: Verdict.PREEMPT, StopCause.RETURN: Verdict.RETURN}.get(
-            cause, Verdict.STOP
-        )
+        verdict = Verdict.RETURN if cause is StopCause.RETURN else Verdict.STOP
+        chosen = ""
+        alternatives: tuple[Alternative, ...] = ()
+        coming = self.outcome.homecomings.get(run.id)
+        if coming is not None and cause is StopCause.RETURN:
+            left = self.ws.unstopped_left(run, job)
+            alternatives = (*self._home(run), self._stay(run, left))
+            chosen = alternatives[0].option
         planned = self.ws.stops.get(run.id)
         words = run.history[-1].cause if run.history else ""
         if planned is not None:
@@ -105,7 +150,7 @@ class Explainer:
         sentence = f"is being stopped ({str(cause).replace('_', ' ')})"
         if words:
             sentence += f": {words}"
-        return self._decision(job.id, verdict, sentence, "")
+        return self._decision(job.id, verdict, sentence, chosen, alternatives)
 
     # --- jobs that wait -----------------------------------------------------------------------
 
@@ -118,13 +163,19 @@ class Explainer:
         home = burst.instead if burst is not None else start
         if placed is not None:
             home = placed[0]
+        preemption = self.outcome.preemptions.get(id_)
+        if preemption is not None:
+            home = preemption.instead
         alternatives = (
-            *self._homes(waiting, home),
+            *self._preempting(preemption),
+            *self._homes(waiting, home, stays=burst is None and adoption is None),
             *self._held(waiting, adoption, home),
             *self._clouds(waiting, burst),
         )
         if placed is not None:
             return self._placed(waiting, *placed, alternatives)
+        if preemption is not None:
+            return self._preempts(id_, preemption, alternatives)
         if burst is not None:
             return self._burst(waiting, burst, alternatives)
         if adoption is not None:
@@ -162,6 +213,21 @@ class Explainer:
         return self._decision(
             waiting.job_id, Verdict.BURST, sentence, chosen, alternatives, reason
         )
+
+    def _preempts(
+        self, id_: JobId, preemption: Preemption, alternatives: tuple[Alternative, ...]
+    ) -> Decision:
+        chosen = f"preempt:{preemption.pool}"
+        names = ", ".join(str(victim.job.id) for victim in preemption.victims)
+        sentence = f"takes the place of {names}{self._against(chosen, alternatives)}"
+        return self._decision(id_, Verdict.PREEMPT, sentence, chosen, alternatives)
+
+    def _preempting(self, preemption: Preemption | None) -> Iterator[Alternative]:
+        if preemption is not None:
+            names = ", ".join(str(victim.job.id) for victim in preemption.victims)
+            yield self._alternative(
+                f"preempt:{preemption.pool}", f"in place of {names}", preemption.priced
+            )
 
     def _coming(
         self, id_: JobId, adoption: Adoption, alternatives: tuple[Alternative, ...]
@@ -209,14 +275,19 @@ class Explainer:
 
     # --- alternatives -------------------------------------------------------------------------
 
-    def _homes(self, waiting: Waiting, start: Start | None) -> Iterator[Alternative]:
+    def _homes(
+        self, waiting: Waiting, start: Start | None, *, stays: bool
+    ) -> Iterator[Alternative]:
         for name in self._local_pools:
             option = f"pool:{name}"
             if start is not None and start.type.pool == name and not start.type.held:
                 priced = local_terms(
                     waiting.cls, start.type.rate_micros_per_hour, start.wait, start.run
                 )
-                yield self._alternative(option, f"local pool {name}", priced)
+                late = None if stays else deadline_refusal(self.ws, waiting.cls, priced)
+                yield replace(
+                    self._alternative(option, f"local pool {name}", priced), refused=late
+                )
                 continue
             refused = self._refused_at(waiting.cls, name)
             if refused is not None:
@@ -257,11 +328,12 @@ class Explainer:
     def _clouds(self, waiting: Waiting, burst: Burst | None) -> tuple[Alternative, ...]:
         shared = self._offers.get(waiting.cls.index)
         if shared is None:
-            shared = self._offers[waiting.cls.index] = tuple(self._offers_of(waiting))
+            shared = self._offers[waiting.cls.index] = self._offers_of(waiting)
         if burst is None:
-            return shared
+            return shared.all
         chosen = self._chosen_offer(burst)
-        return (chosen, *(a for a in shared if a.label != chosen.label))
+        # what this plan has used up was there when the choice was made
+        return (chosen, *(a for a in shared.lasting if a.label != chosen.label))
 
     def _chosen_offer(self, burst: Burst) -> Alternative:
         priced = burst.option.priced
@@ -276,43 +348,31 @@ class Explainer:
             len(burst.option.offers.members),
         )
 
-    def _offers_of(self, waiting: Waiting) -> Iterator[Alternative]:
+    def _offers_of(self, waiting: Waiting) -> _Offers:
         """Priced offers, cheapest first and one of each kind, then the refused by pool and
         reason."""
         job = self.ws.snapshot.jobs[waiting.job_id]
-        refused: dict[tuple[str, str], list[tuple[Reason, int]]] = {}
-        shown: set[tuple[str, str, str]] = set()
-        for count, option in enumerate(self.cloud.options(waiting.cls)):
-            if count >= _JUDGED:
-                break
-            reason = option.refused
-            if reason is None:
-                found = self.cloud.obtainable(option, job)
-                reason = found if isinstance(found, Reason) else None
-            if reason is not None:
-                key = (str(option.offers.offer.pool), reason.code)
-                refused.setdefault(key, []).append((reason, len(option.offers.members)))
+        priced: dict[tuple[str, str, str], Alternative] = {}
+        always = _Refusals()
+        now = _Refusals()
+        for option in itertools.islice(self.cloud.options(waiting.cls), _JUDGED):
+            offers = option.offers
+            if option.refused is not None:
+                always.add(offers, option.refused)
                 continue
-            if _key(option) in shown or len(shown) >= _SHOWN or option.priced is None:
-                continue
-            shown.add(_key(option))
-            yield self._alternative(
-                f"offer:{option.offers.members[0].id}",
-                option.offers.label,
-                option.priced,
-                len(option.offers.members),
-            )
+            found = self.cloud.obtainable(option, job)
+            if isinstance(found, Reason):
+                now.add(offers, found)
+            elif option.priced is not None and len(priced) < _SHOWN:
+                first = f"offer:{offers.members[0].id}"
+                alternative = self._alternative(
+                    first, offers.label, option.priced, len(offers.members)
+                )
+                priced.setdefault(_key(option), alternative)
         for index, reason in self.cloud.refused_at_once(waiting.cls).items():
-            offers = self.cloud.book.classes[index]
-            key = (str(offers.offer.pool), reason.code)
-            refused.setdefault(key, []).append((reason, len(offers.members)))
-        for (pool, _), entries in sorted(refused.items()):
-            yield Alternative(
-                option=f"burst:{pool}",
-                label=f"machines of {pool}",
-                refused=entries[0][0],
-                members=sum(members for _, members in entries),
-            )
+            always.add(self.cloud.book.classes[index], reason)
+        lasting = (*priced.values(), *always.alternatives())
+        return _Offers(lasting, (*lasting, *now.alternatives()))
 
     def _alternative(
         self, option: str, label: str, priced: Priced, members: int = 1

@@ -9,6 +9,8 @@ from hybrid.domain.plan import CostTerm
 from hybrid.domain.run import Run
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
+from hybrid.planning.preempt import Preemption
+from hybrid.planning.return_home import Homecoming
 from hybrid.planning.schedule import Schedule, Start, Waiting
 
 
@@ -21,6 +23,9 @@ class Outcome:
     bursts: dict[JobId, Burst] = field(default_factory=dict)
     adoptions: dict[JobId, Adoption] = field(default_factory=dict)
     placed: dict[JobId, tuple[Start, Run]] = field(default_factory=dict)
+    preemptions: dict[JobId, Preemption] = field(default_factory=dict)
+    homecomings: dict[RunId, Homecoming] = field(default_factory=dict)
+    """What coming home was weighed at, for those that come and those that do not."""
     stays: dict[RunId, tuple[CostTerm, ...]] = field(default_factory=dict)
     """What going on costs each run that nothing stops."""
     complete: bool = True

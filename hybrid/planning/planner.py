@@ -8,11 +8,12 @@ same figures as before.
 from __future__ import annotations
 
 from hybrid.domain.ids import ClaimId
-from hybrid.domain.job import Job, JobState
+from hybrid.domain.job import Job, JobState, StopCause
 from hybrid.domain.plan import Plan, RowRef
 from hybrid.domain.run import Run
 from hybrid.domain.snapshot import Snapshot
 from hybrid.estimation.runtime import work_left
+from hybrid.planning import return_home
 from hybrid.planning.admit import admitted
 from hybrid.planning.adopt import adopt
 from hybrid.planning.burst import Burst, Bursting
@@ -24,9 +25,10 @@ from hybrid.planning.leases import renew_leases
 from hybrid.planning.order import ordered
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.place import place
+from hybrid.planning.preempt import preempt
 from hybrid.planning.retire import retire
 from hybrid.planning.schedule import Schedule, Waiting
-from hybrid.planning.stops import stop_what_must
+from hybrid.planning.stops import request_stop, stop_what_must
 from hybrid.planning.supply import supply
 from hybrid.planning.workspace import Workspace, job_ref
 from policies.document import PolicyDocument
@@ -42,7 +44,8 @@ def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Pla
     ws.rebuild_timelines()
     outcome = Outcome(Schedule(ws), queue(ws))
     cloud = Cloud(ws)
-    choose_places(ws, cloud, outcome)
+    bursting = choose_places(ws, cloud, outcome)
+    bring_home(ws, bursting, outcome)
     carry_out(ws, outcome)
     retire(ws, wanted_claims(ws, outcome))
     decisions = Explainer(ws, cloud, outcome).decisions()
@@ -87,7 +90,8 @@ def pending_jobs(ws: Workspace) -> list[Job]:
 
 
 def queue(ws: Workspace) -> list[Waiting]:
-    """Pending jobs in the order in which they are served."""
+    """Pending jobs, and those that are stopping to come home, in the order in which they are
+    served."""
     jobs = pending_jobs(ws)
     usage = dict(ws.snapshot.usage_gpu_s)
     team_gpus: dict[str, int] = {}
@@ -100,7 +104,14 @@ def queue(ws: Workspace) -> list[Waiting]:
         if not run.claim_ids:
             held = job.spec.resources.total_gpus
             team_gpus[job.team] = team_gpus.get(job.team, 0) + held
+    coming = {
+        run.job_id: return_home.returning(ws, run, ws.snapshot.jobs[run.job_id])
+        for run in return_home.stopping_for_home(ws).values()
+        if run.job_id in ws.snapshot.jobs
+    }
+    jobs += [ws.snapshot.jobs[job_id] for job_id in sorted(coming)]
     predicted = {job.id: ws.classes.of(job).work.mean_s for job in jobs}
+    predicted.update({job_id: waiting.cls.work.mean_s for job_id, waiting in coming.items()})
     order = ordered(
         jobs,
         ws.policy,
@@ -112,7 +123,8 @@ def queue(ws: Workspace) -> list[Waiting]:
     )
     by_id = {job.id: job for job in jobs}
     return [
-        Waiting(id_, ws.classes.of(by_id[id_]), max(ws.now, by_id[id_].not_before))
+        coming[id_] if id_ in coming
+        else Waiting(id_, ws.classes.of(by_id[id_]), max(ws.now, by_id[id_].not_before))
         for id_ in order
     ]
 
@@ -136,13 +148,39 @@ _SLACK = 1.25
 """A deadline closer than this many times the expected run time leaves no slack."""
 
 
-def choose_places(ws: Workspace, cloud: Cloud, outcome: Outcome) -> None:
-    """Where every pending job goes: here now, here later, to a cloud, to a machine on its way."""
+def choose_places(ws: Workspace, cloud: Cloud, outcome: Outcome) -> Bursting:
+    """Where every pending job goes: here now, here later, in another's place, to a cloud, to a
+    machine on its way."""
     outcome.adoptions = adopt(ws, outcome.waiting)
+    outcome.preemptions = preempt(ws, cloud, outcome.waiting, frozenset(outcome.adoptions))
     bursting = Bursting(ws, cloud, outcome.waiting, outcome.adoptions)
     bursting.choose()
     outcome.bursts, outcome.complete = bursting.bursts, bursting.complete
     outcome.schedule = bursting.schedule
+    return bursting
+
+
+def bring_home(ws: Workspace, bursting: Bursting, outcome: Outcome) -> None:
+    """Stop runs in clouds that are better off at home, one after the other."""
+    for _, run in sorted(ws.run_of.items()):
+        job = ws.snapshot.jobs.get(run.job_id)
+        if job is not None and ws.stopping(run) is None:
+            outcome.stays[run.id] = return_home.stay_cost(ws, run, job).terms
+    for run, job in return_home.candidates(ws):
+        coming = return_home.weigh(ws, run, job, outcome.schedule)
+        if coming is None:
+            continue
+        outcome.homecomings[run.id] = coming
+        if not return_home.worth_it(ws, coming):
+            continue
+        ws.stop(run, StopCause.RETURN, return_home.words(coming))
+        waiting = queue(ws)
+        again = bursting.with_queue(waiting)
+        del ws.stops[run.id]
+        if again is None or not return_home.harmless(coming, again, outcome.schedule):
+            continue
+        request_stop(ws, run, job, StopCause.RETURN, return_home.words(coming))
+        outcome.waiting, outcome.schedule = waiting, again
 
 
 def carry_out(ws: Workspace, outcome: Outcome) -> None:

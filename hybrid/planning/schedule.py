@@ -510,6 +510,8 @@ class Schedule:
     def _options(self, cls: JobClass) -> list[_Option]:
         grouped: dict[tuple[object, ...], list[tuple[NodeType, Fit, float, Duration, float]]] = {}
         for type_ in self.ws.types:
+            if type_.held and cls.home_only:
+                continue
             usable = self.ws.usable_fits(cls, type_)
             if not isinstance(usable, tuple):
                 continue

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import BudgetName, ClaimId, JobId, NodeId, PoolName, RunId
@@ -178,6 +177,10 @@ class Workspace:
             return Duration(1.0)
         if self.stopping(run) is not None:
             return Duration(self.stop_time_s(run, job))
+        return self.unstopped_left(run, job)
+
+    def unstopped_left(self, run: Run, job: Job) -> Duration:
+        """How long the run would take if nothing stopped it."""
         return run_left(
             job,
             run,
@@ -306,7 +309,11 @@ class Workspace:
         if claim is not None:
             return claim.offer.price_micros_per_hour
         pool = self.local_pool(node.pool)
-        return to_micros(pool.rate_per_gpu_hour if pool else Decimal(0))
+        return self.rate_of(pool) if pool is not None else 0
+
+    def rate_of(self, pool: LocalPool) -> int:
+        """Energy and wear of one GPU of an owned pool, micro-dollars per hour."""
+        return to_micros(pool.rate_per_gpu_hour)
 
     def owner_of(self, claim: Claim) -> Job | None:
         """The pending job that waits for the claim, its gang complete."""

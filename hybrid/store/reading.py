@@ -65,7 +65,7 @@ def _values(connection: Connection, kind: RowKind, type_: type[T], since: int | 
         question = question.where(kind.table.c.revision > since)
     elif kind.live is not None:
         question = question.where(_LIVE)
-    rows = sorted(connection.execute(question).tuples())
+    rows = sorted((row.id, row.doc) for row in connection.execute(question))
     return [load(type_, doc) for _, doc in rows]
 
 
@@ -75,7 +75,7 @@ def _decisions(connection: Connection, since: int | None) -> dict[JobId, Decisio
         question = question.join(jobs, jobs.c.id == decisions.c.job_id).where(text("jobs.live = 1"))
     else:
         question = question.where(decisions.c.revision > since)
-    rows = sorted(connection.execute(question).tuples())
+    rows = sorted((row.job_id, row.doc) for row in connection.execute(question))
     return {JobId(job_id): load_decision(doc) for job_id, doc in rows}
 
 

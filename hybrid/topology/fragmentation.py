@@ -6,7 +6,20 @@ Gradient Descent", USENIX ATC'23, section 3. For a node n and a class m of deman
 free GPU of n that m cannot use: all of it when n cannot run one m at all (too little CPU, memory
 or GPU, or another model, or m wants no GPU), else what lies on GPUs with less left than one m
 takes of a GPU. The node's fragmentation is F_n = Σ_m p_m F_n(m) with the popularity p_m of the
-classes; a job goes where F_n grows least.
+classes, and its gradient is how much a placement makes it grow.
+
+F_n is a step function: it does not see CPUs run short before they have, nor that a GPU model is
+all that some jobs can use. So a job goes where this *score* grows least, all terms in GPUs:
+
+    gradient + STRANDED_WEIGHT × Δ stranded + CONTENTION_WEIGHT × GPUs taken × contention(model)
+
+- *stranded*: the free GPU of a node beyond what its free CPUs and memory can feed at the demand's
+  mean need per GPU.
+- *contention(model)*: the share of demand that is bound to the model, over the model's share of the
+  free GPU at the start, at most ``CONTENTION_LIMIT``. A class bound to several counts towards each
+  by its free GPU.
+
+Equal scores go to the node with the least free GPU, then CPU, then the first.
 
 Shares are whole thousandths of a GPU, so that sums are exact and equal nodes compare equal.
 """
@@ -21,6 +34,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 WHOLE_GPU_MILLI = 1000
+
+STRANDED_WEIGHT = 2.0
+CONTENTION_WEIGHT = 0.4
+CONTENTION_LIMIT = 5.0
+"""Weights of the score's terms: chosen on the public GPU-sharing trace that the paper uses, where
+results are flat around them (stranded 1 to 4, contention 0.1 to 2)."""
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -57,12 +76,13 @@ class DemandClass:
 
 @dataclass(frozen=True, slots=True)
 class SharePlacement:
-    """Where a job goes: positions of its GPUs on ``node``, and how much expected unusable GPU it
-    adds there, in GPUs (negative: it uses up what few others could)."""
+    """Where a job goes: positions of its GPUs on ``node``, how much expected unusable GPU it adds
+    there, in GPUs (negative: it uses up what few others could), and the whole score."""
 
     node: int
     gpus: tuple[int, ...]
     gradient: float
+    score: float
 
 
 class Fragmentation:
@@ -83,15 +103,18 @@ class Fragmentation:
         models: Ints,
     ) -> None:
         _check_nodes(gpu_free_milli, cpus_free, memory_free_gib, models)
-        self._demand = _Demand(demand, int(models.max(initial=-1)) + 1)
+        free = np.zeros(int(models.max(initial=-1)) + 1)
+        np.add.at(free, models, gpu_free_milli.sum(axis=1))
+        self._demand = _Demand(demand, free)
         self._gpu = np.array(gpu_free_milli, dtype=np.int64)
         self._cpus = np.array(cpus_free, dtype=np.float64)
         self._memory = np.array(memory_free_gib, dtype=np.float64)
         self._models = np.array(models, dtype=np.int64)
         nodes, classes = len(self._gpu), len(demand)
         self._gradient: Floats = np.full((classes, nodes), math.inf)
+        self._score: Floats = np.full((classes, nodes), math.inf)
         self._first_gpu: Ints = np.full((classes, nodes), -1, dtype=np.int64)
-        self._columns: dict[bytes, tuple[Floats, Ints]] = {}
+        self._columns: dict[bytes, tuple[Floats, Floats, Ints]] = {}
         for node in range(nodes):
             self._refresh(node)
 
@@ -112,14 +135,20 @@ class Fragmentation:
         row: Floats = self._gradient[demand_class]
         return row
 
+    def scores(self, demand_class: int) -> Floats:
+        """(N,) the score of each node, as ``gradients``."""
+        row: Floats = self._score[demand_class]
+        return row
+
     def best(self, demand_class: int) -> SharePlacement | None:
-        """The node, and its GPUs, where fragmentation grows least; ties go to the first node and
-        GPU. None when the job fits nowhere."""
-        row = self._gradient[demand_class]
+        """The node, and its GPUs, of the least score (ties: see the module's text). None when the
+        job fits nowhere."""
+        row = self._score[demand_class]
         if not len(row):
             return None
-        node = int(row.argmin())
-        return self.on_node(demand_class, node)
+        ties = np.flatnonzero(row == row.min())
+        order = np.lexsort((self._cpus[ties], self._gpu[ties].sum(axis=1)))
+        return self.on_node(demand_class, int(ties[order[0]]))
 
     def on_node(self, demand_class: int, node: int) -> SharePlacement | None:
         """The best GPUs for a job of this class on one node; None when it does not fit."""
@@ -132,7 +161,7 @@ class Fragmentation:
         else:
             whole = np.flatnonzero(self._gpu[node] == WHOLE_GPU_MILLI)
             gpus = tuple(whole[: wanted.gpus].tolist())
-        return SharePlacement(node, gpus, gradient)
+        return SharePlacement(node, gpus, gradient, float(self._score[demand_class, node]))
 
     def place(self, demand_class: int, placement: SharePlacement) -> None:
         """Take what the placement holds; raises ValueError when it is not free."""
@@ -165,44 +194,44 @@ class Fragmentation:
             if len(self._columns) >= _COLUMNS_KEPT:
                 self._columns.clear()
             column = self._columns[state] = self._column(node)
-        self._gradient[:, node], self._first_gpu[:, node] = column
+        self._gradient[:, node], self._score[:, node], self._first_gpu[:, node] = column
 
-    def _column(self, node: int) -> tuple[Floats, Ints]:
-        """Gradient and first GPU of every class on one node: all (class, GPU) candidates are laid
-        out as nodes of their own and evaluated in one go."""
+    def _column(self, node: int) -> tuple[Floats, Floats, Ints]:
+        """Gradient, score and first GPU of every class on one node: all (class, GPU) candidates
+        are laid out as nodes of their own and evaluated in one go."""
         demand, gpu = self._demand, self._gpu[node]
-        of_class, first_gpu = demand.candidates(
-            gpu, float(self._cpus[node]), float(self._memory[node]), int(self._models[node])
-        )
+        cpus, memory = float(self._cpus[node]), float(self._memory[node])
+        model = int(self._models[node])
+        of_class, first_gpu = demand.candidates(gpu, cpus, memory, model)
         gradient: Floats = np.full(len(demand.classes), math.inf)
         best_gpu: Ints = np.full(len(demand.classes), -1, dtype=np.int64)
-        if not len(of_class):
-            return gradient, best_gpu
-        rows = np.repeat(gpu[None, :], len(of_class), axis=0)
-        demand.take(rows, of_class, first_gpu)
-        after = demand.unusable(
-            rows,
-            self._cpus[node] - demand.cpus[of_class],
-            self._memory[node] - demand.memory[of_class],
-            np.full(len(of_class), self._models[node]),
-        )
-        before = demand.unusable(
-            gpu[None, :], self._cpus[[node]], self._memory[[node]], self._models[[node]]
-        )
-        growth = (after - before[0]) / demand.scale
-        # by class, then growth, then GPU: the first row of each class is its best
-        order = np.lexsort((first_gpu, growth, of_class))
-        classes, firsts = np.unique(of_class[order], return_index=True)
-        gradient[classes] = growth[order][firsts]
-        best_gpu[classes] = first_gpu[order][firsts]
-        return gradient, best_gpu
+        if len(of_class):
+            rows = np.repeat(gpu[None, :], len(of_class), axis=0)
+            demand.take(rows, of_class, first_gpu)
+            after = demand.unusable(
+                rows,
+                cpus - demand.cpus[of_class],
+                memory - demand.memory[of_class],
+                np.full(len(of_class), model),
+            )
+            before = demand.unusable(
+                gpu[None, :], self._cpus[[node]], self._memory[[node]], self._models[[node]]
+            )
+            growth = (after - before[0]) / demand.scale
+            # by class, then growth, then GPU: the first row of each class is its best
+            order = np.lexsort((first_gpu, growth, of_class))
+            classes, firsts = np.unique(of_class[order], return_index=True)
+            gradient[classes] = growth[order][firsts]
+            best_gpu[classes] = first_gpu[order][firsts]
+        score = gradient + demand.foresight(int(gpu.sum()), cpus, memory, model)
+        return gradient, score, best_gpu
 
 
 class _Demand:
     """The demand classes as arrays. Classes that take the same of a GPU and the same number of
     GPUs form a *kind*: what a node's GPUs offer is worked out once per kind."""
 
-    def __init__(self, classes: Sequence[DemandClass], model_count: int) -> None:
+    def __init__(self, classes: Sequence[DemandClass], free_by_model: Floats) -> None:
         total = sum(c.weight for c in classes)
         if not total > 0:
             raise ValueError("a demand mix needs a class with a weight above 0")
@@ -214,9 +243,12 @@ class _Demand:
         self.cpus: Floats = np.array([c.cpus for c in classes], dtype=np.float64)
         self.memory: Floats = np.array([c.memory_gib for c in classes], dtype=np.float64)
         self._allowed: Bools = np.array(
-            [[c.models is None or m in c.models for c in classes] for m in range(model_count)],
+            [
+                [c.models is None or model in c.models for c in classes]
+                for model in range(len(free_by_model))
+            ],
             dtype=bool,
-        ).reshape(model_count, len(classes))
+        ).reshape(len(free_by_model), len(classes))
         kinds = sorted({(c.share_milli, c.gpus) for c in classes if c.gpus})
         self._kind_share: Ints = np.array([share for share, _ in kinds], dtype=np.int64)
         self._kind_gpus: Ints = np.array([gpus for _, gpus in kinds], dtype=np.int64)
@@ -225,6 +257,47 @@ class _Demand:
         for i, c in enumerate(classes):
             if c.gpus:
                 self._weight[i, kinds.index((c.share_milli, c.gpus))] = c.weight
+        self._taken: Floats = self.gpus * self.share / WHOLE_GPU_MILLI
+        weight = np.array([c.weight for c in classes], dtype=np.float64)
+        asked = weight * self._taken  # how much GPU each class asks for
+        per_gpu = 1.0 / float(asked.sum()) if asked.any() else 0.0
+        with_gpu = weight * (self.gpus > 0)
+        self._cpus_per_gpu = float((with_gpu * self.cpus).sum()) * per_gpu
+        self._memory_per_gpu = float((with_gpu * self.memory).sum()) * per_gpu
+        self._contention = self._contend(asked * per_gpu, free_by_model)
+
+    def _contend(self, asked: Floats, free_by_model: Floats) -> Floats:
+        """(models,) the contention of each; ``asked`` are the classes' parts of demand."""
+        bound: Floats = np.zeros(len(free_by_model))
+        for share, c in zip(asked, self.classes, strict=True):
+            models = [m for m in sorted(c.models or ()) if m < len(bound)]
+            there = float(free_by_model[models].sum())
+            if there:
+                bound[models] += share * free_by_model[models] / there
+        total = float(free_by_model.sum())
+        supply = free_by_model / total if total else free_by_model
+        ratio = np.divide(bound, supply, out=np.zeros_like(bound), where=supply > 0)
+        return np.minimum(ratio, CONTENTION_LIMIT)
+
+    def foresight(self, free_milli: int, cpus: float, memory: float, model: int) -> Floats:
+        """(classes,) what the score adds to the gradient on a node with this much free."""
+        free = free_milli / WHOLE_GPU_MILLI
+        before = max(free - self._fed(np.array([cpus]), np.array([memory]))[0], 0.0)
+        fed = self._fed(cpus - self.cpus, memory - self.memory)
+        stranded = np.maximum(free - self._taken - fed, 0.0) - before
+        added: Floats = (
+            STRANDED_WEIGHT * stranded + CONTENTION_WEIGHT * self._taken * self._contention[model]
+        )
+        return added
+
+    def _fed(self, cpus: Floats, memory: Floats) -> Floats:
+        """How many GPUs these CPUs and this memory feed at the demand's mean need per GPU."""
+        fed = np.full(len(cpus), math.inf)
+        if self._cpus_per_gpu:
+            fed = np.minimum(fed, cpus / self._cpus_per_gpu)
+        if self._memory_per_gpu:
+            fed = np.minimum(fed, memory / self._memory_per_gpu)
+        return fed
 
     def unusable(self, gpu: Ints, cpus: Floats, memory: Floats, models: Ints) -> Floats:
         """(B,) F_n of B node states times ``scale``."""

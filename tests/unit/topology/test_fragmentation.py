@@ -98,7 +98,8 @@ def test_a_job_does_not_go_where_its_cpus_strand_gpus() -> None:
 
 def test_several_gpus_are_the_first_whole_ones() -> None:
     found = pool([[300, 1000, 1000, 1000]], [64], [256], [1])
-    assert found.best(2) == SharePlacement(0, (1, 2), found.gradients(2)[0])
+    best = found.best(2)
+    assert best == SharePlacement(0, (1, 2), found.gradients(2)[0], found.scores(2)[0])
 
 
 def test_a_job_without_gpus_takes_none() -> None:
@@ -107,6 +108,54 @@ def test_a_job_without_gpus_takes_none() -> None:
     assert best is not None
     assert best.gpus == ()
     assert best.gradient == 0.0  # nobody's GPU is stranded by 8 of 64 CPUs
+
+
+def test_the_score_sees_cpus_run_short_before_they_have() -> None:
+    # 8 CPUs per GPU on average; both nodes can run anything of the mix before and after
+    light = DemandClass(gpus=1, cpus=4, weight=1)
+    heavy = DemandClass(gpus=1, cpus=12, weight=1)
+    found = pool([[1000] * 4, [1000] * 4], [40, 80], [99, 99], [0, 0], (light, heavy))
+    assert found.scores(1).tolist() == found.gradients(1).tolist()
+    for _ in range(2):
+        placement = found.on_node(1, 0)
+        assert placement is not None
+        found.place(1, placement)
+    # a third would leave 4 CPUs for the last GPU, which wants 8: half a GPU stranded
+    assert found.scores(1)[0] - found.gradients(1)[0] == pytest.approx(2.0 * 0.5)
+    assert found.scores(1)[1] - found.gradients(1)[1] == 0.0
+
+
+def test_a_job_for_any_model_leaves_the_model_others_are_bound_to() -> None:
+    free = DemandClass(gpus=1, weight=9)
+    bound = DemandClass(gpus=1, weight=1, models=frozenset({0}))
+    found = pool([[1000], [1000], [1000], [1000]], [9] * 4, [9] * 4, [0, 1, 1, 1], (free, bound))
+    best = found.best(0)
+    assert best is not None
+    assert best.node == 1
+    # a tenth of demand is bound to a quarter of the GPUs: contention 0.4, weighted 0.4
+    assert found.scores(0)[0] - found.gradients(0)[0] == pytest.approx(0.4 * 0.4)
+
+
+def test_demand_bound_to_a_model_that_is_not_there_contends_for_nothing() -> None:
+    bound = DemandClass(gpus=1, weight=1, models=frozenset({7}))
+    found = pool([[1000]], [9], [9], [0], (WHOLE, bound))
+    assert found.best(1) is None
+    assert found.scores(0)[0] == found.gradients(0)[0]
+
+
+def test_equal_scores_go_to_the_fullest_node() -> None:
+    alone = DemandClass(gpus=1, weight=1)
+    found = pool([[1000, 1000], [1000, 0]], [9, 9], [9, 9], [0, 0], (alone,))
+    best = found.best(0)
+    assert best is not None
+    assert best.node == 1
+
+
+def test_a_mix_without_gpus_can_be_placed() -> None:
+    found = pool([[1000]], [9], [99], [0], (CPU_ONLY,))
+    best = found.best(0)
+    assert best is not None
+    assert best.score == best.gradient == 0.0
 
 
 def test_ties_go_to_the_first_node_and_the_first_gpu() -> None:
@@ -150,7 +199,8 @@ def test_the_gradient_is_the_best_difference_of_the_formula(seed: int) -> None:
         placement = found.best(i)
         if placement is None:
             continue
-        assert placement.gradient == found.gradients(i).min()
+        assert placement.score == found.scores(i).min()
+        assert placement.gradient == found.gradients(i)[placement.node]
         found.place(i, placement)
         for gpu in placement.gpus:
             gpus[placement.node][gpu] -= MIX[i].share_milli
@@ -191,7 +241,11 @@ def test_columns_are_worked_out_again_after_the_cache_was_emptied(
 
 @pytest.mark.parametrize(
     "placement",
-    [SharePlacement(0, (0,), 0.0), SharePlacement(0, (0, 0), 0.0), SharePlacement(0, (), 0.0)],
+    [
+        SharePlacement(0, (0,), 0.0, 0.0),
+        SharePlacement(0, (0, 0), 0.0, 0.0),
+        SharePlacement(0, (), 0.0, 0.0),
+    ],
 )
 def test_what_is_not_free_cannot_be_taken(placement: SharePlacement) -> None:
     found = pool([[300, 1000]], [64], [256], [0])
@@ -204,13 +258,13 @@ def test_what_is_not_free_cannot_be_taken(placement: SharePlacement) -> None:
 def test_what_was_not_taken_cannot_be_given_back() -> None:
     found = pool([[1000]], [64], [256], [0])
     with pytest.raises(ValueError, match="does not have"):
-        found.release(0, SharePlacement(0, (0,), 0.0))
+        found.release(0, SharePlacement(0, (0,), 0.0, 0.0))
 
 
 def test_cpus_that_are_gone_cannot_be_taken() -> None:
     found = pool([[1000]], [6], [256], [0])
     with pytest.raises(ValueError, match="does not have"):
-        found.place(1, SharePlacement(0, (0,), 0.0))
+        found.place(1, SharePlacement(0, (0,), 0.0, 0.0))
 
 
 @pytest.mark.parametrize(
