@@ -1,6 +1,7 @@
 """What connects the GPUs of a machine, and which of them to give to a job. Pure."""
 
 from hybrid.domain.job_spec import LinkClass
+from hybrid.topology.fragmentation import DemandClass, Fragmentation, SharePlacement
 from hybrid.topology.graph import (
     MAX_DEVICES,
     InvalidTopology,
@@ -26,11 +27,14 @@ __all__ = [
     "MINIMUM_GBPS",
     "PRESETS",
     "Choice",
+    "DemandClass",
+    "Fragmentation",
     "InvalidDeclaration",
     "InvalidTopology",
     "LinkClass",
     "LinkGraph",
     "PcieLevel",
+    "SharePlacement",
     "SlotTable",
     "VirtualGpus",
     "default_preset",

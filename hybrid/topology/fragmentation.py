@@ -252,11 +252,15 @@ class _Demand:
         kinds = sorted({(c.share_milli, c.gpus) for c in classes if c.gpus})
         self._kind_share: Ints = np.array([share for share, _ in kinds], dtype=np.int64)
         self._kind_gpus: Ints = np.array([gpus for _, gpus in kinds], dtype=np.int64)
-        # (classes, kinds): the weight of a class in its kind's column
-        self._weight: Floats = np.zeros((len(classes), len(kinds)))
-        for i, c in enumerate(classes):
-            if c.gpus:
-                self._weight[i, kinds.index((c.share_milli, c.gpus))] = c.weight
+        # classes with GPUs, sorted by kind, and where each kind begins
+        members = sorted(
+            (kinds.index((c.share_milli, c.gpus)), i) for i, c in enumerate(classes) if c.gpus
+        )
+        self._by_kind: Ints = np.array([i for _, i in members], dtype=np.int64)
+        self._kind_starts: Ints = np.searchsorted(
+            np.array([kind for kind, _ in members], dtype=np.int64), np.arange(len(kinds))
+        )
+        self._kind_weights: Floats = np.array([classes[i].weight for _, i in members])
         self._taken: Floats = self.gpus * self.share / WHOLE_GPU_MILLI
         weight = np.array([c.weight for c in classes], dtype=np.float64)
         asked = weight * self._taken  # how much GPU each class asks for
@@ -304,10 +308,16 @@ class _Demand:
         enough = gpu[:, :, None] >= self._kind_share
         usable = (gpu[:, :, None] * enough).sum(axis=1)
         fits = enough.sum(axis=1) >= self._kind_gpus
+        members = self._by_kind
         host = (
-            (cpus[:, None] >= self.cpus) & (memory[:, None] >= self.memory) & self._allowed[models]
+            (cpus[:, None] >= self.cpus[members])
+            & (memory[:, None] >= self.memory[members])
+            & self._allowed[models][:, members]
         )
-        served = ((host @ self._weight) * usable * fits).sum(axis=1)
+        # summed here and not by a matrix product: BLAS threads stall for small matrices on busy
+        # machines, and their order of summation is not ours to fix
+        weight = np.add.reduceat(host * self._kind_weights, self._kind_starts, axis=1)
+        served = (weight * usable * fits).sum(axis=1)
         total: Floats = gpu.sum(axis=1) * self._total_weight - served
         return total
 
