@@ -77,7 +77,6 @@ class Server:
 
     def close(self) -> None:
         """Take everything apart; :meth:`run` does so at its end."""
-        self.app.state.withdraw()
         self.app.stop()
         self._socket.close()
 

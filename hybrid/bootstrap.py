@@ -111,6 +111,8 @@ class App:
         """End the loop after the tick under way, let waiting readers go, close the store. Twice is
         as once."""
         self.bell.close()
+        if self.alone:
+            self.state.withdraw()
         self._held.close()
 
     def announce(self, url: str) -> None:

@@ -96,13 +96,19 @@ class _Reader:
 
     async def following(self, request: Request) -> AsyncIterator[bytes]:
         """What there is, then what comes, run after run, until the job has ended."""
+        from_the_start = False
         while not self._app.bell.closed and not await request.is_disconnected():
             # the state is asked first: what was printed before the end is read after it
             state = await self.state()
             if state.run is None:
                 if state.job_over:
                     return
-                await self._pause("")
+                from_the_start = True
+                await self._pause()
+                continue
+            if from_the_start and self._at is None and state.first is not None:
+                # who was here before the first run misses none, however short it was
+                self._at = state.first.id
                 continue
             self._at = state.run.id
             with self._app.bell.listen(f"log:{self._at}") as listening:
@@ -118,8 +124,8 @@ class _Reader:
                 else:
                     await listening.wait(LOOK_AGAIN_S)
 
-    async def _pause(self, key: str) -> None:
-        with self._app.bell.listen(f"log:{key}") as listening:
+    async def _pause(self) -> None:
+        with self._app.bell.listen(f"job:{self._job_id}") as listening:
             await listening.wait(LOOK_AGAIN_S)
 
     async def _pieces(self, run: Run) -> list[LogPiece]:

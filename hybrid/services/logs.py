@@ -21,11 +21,12 @@ from hybrid.services.jobs import Jobs
 class LogState:
     """How far a job has come, for someone who reads along.
 
-    ``run`` is the run to read now, None while there is none. ``run_over`` says that the run has
-    ended, ``job_over`` that no other will follow.
+    ``run`` is the run to read now, None while there is none; ``first`` the job's first.
+    ``run_over`` says that the run has ended, ``job_over`` that no other will follow.
     """
 
     run: Run | None
+    first: Run | None
     following: Run | None
     run_over: bool
     job_over: bool
@@ -57,6 +58,7 @@ class Logs:
         )
         return LogState(
             run=run,
+            first=runs[0] if runs else None,
             following=following,
             run_over=run is not None and not run.live,
             job_over=job.state.ended,
