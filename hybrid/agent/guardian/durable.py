@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -11,6 +12,7 @@ from typing import Any
 
 MAX_RECORD_BYTES = 4 << 20
 _RESERVE_BYTES = 16 << 10
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _serial = itertools.count()
 
 
@@ -46,12 +48,31 @@ def _write_temporary(path: Path, data: bytes, *, durable: bool) -> Path:
 def write_record(path: Path, record: dict[str, Any], *, durable: bool = True) -> None:
     """Replace ``path`` by ``record``; readers see the old one or the new one.
 
-    ``durable=False`` leaves out the syncs, for what means nothing after a reboot.
+    ``durable=False`` leaves out the syncs, for what means nothing after a reboot. On a full disk
+    an old record is overwritten where it stands, which needs no room: whoever reads such a record
+    must take one that does not parse for one that is being written.
     """
-    temporary = _write_temporary(path, _encode(record), durable=durable)
+    data = _encode(record)
+    try:
+        temporary = _write_temporary(path, data, durable=durable)
+    except OSError as error:
+        if error.errno not in _FULL or not path.exists():
+            raise
+        _overwrite(path, data)
+        return
     temporary.replace(path)
     if durable:
         fsync_directory(path.parent)
+
+
+def _overwrite(path: Path, data: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.pwrite(fd, data, 0)
+        os.ftruncate(fd, len(data))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def write_record_once(path: Path, record: dict[str, Any]) -> bool:
@@ -86,13 +107,7 @@ def publish_reserved(reserved: Path, path: Path, record: dict[str, Any]) -> bool
     data = _encode(record)
     if not reserved.exists() or len(data) > _RESERVE_BYTES:
         return write_record_once(path, record)
-    fd = os.open(reserved, os.O_WRONLY)
-    try:
-        os.pwrite(fd, data, 0)
-        os.ftruncate(fd, len(data))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    _overwrite(reserved, data)
     created = True
     try:
         os.link(reserved, path)

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from hybrid.agent.guardian import journal as events
 from hybrid.agent.guardian.child import (
@@ -50,6 +52,7 @@ _READ_BYTES = 64 << 10
 _PIPE_BYTES = 1 << 20
 _CHECK_EVERY_S = 0.25
 _DRAIN_S = 2.0
+_OVERWRITE_S = 0.02
 _PUBLISH_RETRY_S = 1.0
 
 
@@ -218,11 +221,20 @@ class Guard:
 
     def _read_lease(self) -> float:
         """Until when the lease runs; a lease that cannot be read has ended."""
-        record = read_record(self._run.lease)
+        record = self._read_settled(self._run.lease)
         try:
             return float(record["until_boottime_s"]) if record else 0.0
         except (KeyError, TypeError, ValueError):
             return 0.0
+
+    @staticmethod
+    def _read_settled(path: Path) -> dict[str, Any] | None:
+        """A record that may be overwritten in place this very moment."""
+        record = read_record(path)
+        if record is None and path.exists():
+            time.sleep(_OVERWRITE_S)
+            record = read_record(path)
+        return record
 
     def _check(self, now_s: float) -> None:
         version = self._version("lease")
@@ -232,7 +244,7 @@ class Guard:
         version = self._version("stop")
         if version != self._stop_seen:
             self._stop_seen = version
-            request = StopRequest.from_record(read_record(self._run.stop))
+            request = StopRequest.from_record(self._read_settled(self._run.stop))
             if request is not None:
                 self._stop(request, now_s)
         own_deadline_s = now_s + self._order.grace_s

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hybrid.agent.guardian.durable import read_record, write_record
+from hybrid.agent.guardian.durable import read_record, write_record, write_record_once
 from hybrid.agent.guardian.processes import ProcessIdentity, boottime_s, read_stat
 from hybrid.agent.guardian.records import (
     Ended,
@@ -100,6 +100,8 @@ class GuardianHandle:
             raise InvalidOrder(f"{run_dir} belongs to run {record.get('run_id')}")
         handle = cls(run_dir, order)
         handle.renew_lease(lease_until_boottime_s)
+        # There from the beginning, so that a stop can be written when the disk is full.
+        write_record_once(run.stop, {})
         if run.claimed.exists():
             return handle
         handle._child_pid = _spawn_guardian(run, secrets or {})

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -154,9 +156,27 @@ def test_a_record_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> N
     assert read_record(tmp_path / "r") == {"a": 1}
 
 
-def test_another_process_with_the_same_pid_is_not_the_same_process() -> None:
-    import os
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_on_a_full_disk_a_record_is_overwritten_where_it_stands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    write_record(tmp_path / "lease", {"until": 1, "long": "x" * 100})
+    create = os.open
 
+    def no_room(path: Any, flags: int, mode: int = 0o777) -> int:
+        if flags & os.O_CREAT:
+            raise OSError(number, os.strerror(number))
+        return create(path, flags, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", no_room)
+        write_record(tmp_path / "lease", {"until": 2})
+        with pytest.raises(OSError, match=os.strerror(number)):
+            write_record(tmp_path / "new", {"until": 2})
+    assert read_record(tmp_path / "lease") == {"until": 2}
+
+
+def test_another_process_with_the_same_pid_is_not_the_same_process() -> None:
     own = ProcessIdentity.of(os.getpid())
     assert own.is_alive()
     assert not ProcessIdentity(own.pid, own.boot_id, own.start_ticks + 1).is_alive()
