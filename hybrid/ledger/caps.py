@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from decimal import Decimal
 
 from hybrid.domain.budget import Balance, Budget, Scope, Threshold
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
@@ -23,7 +24,7 @@ def falls_under(budget: Budget, *, team: str, user: str, job_id: str) -> bool:
             return budget.subject == team
         case Scope.USER:
             return budget.subject == user
-        case Scope.JOB:
+        case _:
             return budget.subject == job_id
 
 
@@ -56,7 +57,7 @@ def reached(balance: Balance) -> tuple[Threshold, ...]:
     """The thresholds that charges and holds have come to, lowest first. A limit of nothing has
     reached them all."""
     limit, used = limit_micros(balance.budget), used_micros(balance)
-    passed = (t for t in balance.budget.thresholds if used >= t.at * limit)
+    passed = (t for t in balance.budget.thresholds if used >= Decimal(repr(t.at)) * limit)
     return tuple(sorted(passed, key=lambda t: (t.at, t.action)))
 
 
