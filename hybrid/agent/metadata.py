@@ -41,6 +41,10 @@ class MetadataSource(Protocol):
         """How long to leave it alone between two questions."""
         ...
 
+    def close(self) -> None:
+        """Drop the connections."""
+        ...
+
 
 class AwsMetadata:
     """EC2's, version 2 (token first). A rebalance recommendation is logged and drains nothing:
@@ -50,6 +54,10 @@ class AwsMetadata:
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, trust_env=False)
         self._token = ""
         self._rebalance = ""
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._http.close()
 
     @property
     def pause_s(self) -> float:
@@ -109,6 +117,10 @@ class GceMetadata:
             trust_env=False,
         )
         self._etag = ""
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._http.close()
 
     @property
     def pause_s(self) -> float:
@@ -181,6 +193,7 @@ class MetadataWatcher(threading.Thread):
                 pause_s = POLL_S
             # Spread, so that the machines of a fleet do not ask in step.
             self._stopping.wait(pause_s * random.uniform(0.8, 1.2))  # noqa: S311
+        self._source.close()
 
     def _ask(self) -> None:
         if not self._knows_machine and (machine_id := self._source.machine_id()):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from hybrid.domain.ids import NodeId, RunId
 from hybrid.ports.engine import NodeReport, RankReport
+from hybrid.ports.errors import Gone
 from hybrid.ports.mailbox import NodeOrder, NodeToken, NodeWork
 from hybrid.ports.store import EpochPassed
 
@@ -53,7 +54,7 @@ class MemoryMailbox:
         self, report: NodeReport, ranks: tuple[RankReport, ...], *, at: float
     ) -> tuple[RunId, ...]:
         with self._lock:
-            self._rows[report.id].report = replace(report, heard_at=at)
+            self._known(report.id).report = replace(report, heard_at=at)
             for rank in ranks:
                 if rank.run_id not in self._acknowledged:
                     self.reports_of_ranks += 1
@@ -72,7 +73,9 @@ class MemoryMailbox:
 
     def work(self, node_id: NodeId) -> NodeWork:
         with self._lock:
-            row = self._rows[node_id]
+            row = self._rows.get(node_id)
+            if row is None:
+                return NodeWork(revision=0, epoch=0, orders=())
             return NodeWork(
                 revision=row.revision,
                 epoch=row.epoch,
@@ -159,8 +162,15 @@ class MemoryMailbox:
                 row.acknowledged = [each for each in row.acknowledged if each != run_id]
 
     def _check_epoch(self, node_id: NodeId, epoch: int) -> None:
-        if epoch < self._rows[node_id].epoch:
-            raise EpochPassed(f"{epoch} is below {self._rows[node_id].epoch}")
+        known = self._known(node_id).epoch
+        if epoch < known:
+            raise EpochPassed(f"{epoch} is below {known}")
+
+    def _known(self, node_id: NodeId) -> _Row:
+        row = self._rows.get(node_id)
+        if row is None:
+            raise Gone(f"node {node_id} has not joined, or was forgotten")
+        return row
 
     def _moved(self, node_id: NodeId, epoch: int) -> None:
         self._rows[node_id].epoch = epoch
