@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from sqlalchemy import Connection, func, literal, select
 
@@ -27,10 +27,10 @@ from hybrid.ports.store import (
     SetBudgets,
     SetPolicy,
 )
-from hybrid.store.money import Account, Money
+from hybrid.store.ground import Account, Ground, Purse, Standing
 from hybrid.store.rows import KINDS, kind_of
 from hybrid.store.staged import IDS_AT_ONCE, Key, Staged
-from hybrid.store.tables import policies, remembered
+from hybrid.store.tables import policies
 
 POLICY = "policy"
 """The kind by which a :class:`RowRef` names the policy (its id is ignored)."""
@@ -44,58 +44,45 @@ class Drop(Exception):
         self.cause, self.words = cause, words
 
 
-@dataclass(slots=True)
-class Standing:
-    """The rows that some bundles name: their versions now, those that are not live, and the
-    versions they had when the transaction began."""
+def read_standing(connection: Connection, bundles: Iterable[Bundle]) -> Standing:
+    """The rows that bundles name, as the database has them. ValueError for a row of a kind there
+    is none of."""
+    wanted: dict[str, set[str]] = {}
+    for bundle in bundles:
+        for name, id_ in named(bundle):
+            wanted.setdefault(name, set()).add(id_)
+    versions: dict[Key, int] = {}
+    over: set[Key] = set()
+    for name, ids in sorted(wanted.items()):
+        kind, ordered = KINDS[name], sorted(ids)
+        live = literal(1) if kind.live is None else kind.table.c.live
+        for start in range(0, len(ordered), IDS_AT_ONCE):
+            some = kind.table.c.id.in_(ordered[start : start + IDS_AT_ONCE])
+            question = select(kind.table.c.id, kind.table.c.version, live).where(some)
+            for id_, version, is_live in connection.execute(question):
+                versions[name, id_] = version
+                if not is_live:
+                    over.add((name, id_))
+    return Standing(versions, over, dict(versions))
 
-    versions: dict[Key, int]
-    over: set[Key]
-    began: Mapping[Key, int]
 
-    @classmethod
-    def read(cls, connection: Connection, bundles: Iterable[Bundle]) -> Standing:
-        """As the database has them. ValueError for a row of a kind there is none of."""
-        wanted: dict[str, set[str]] = {}
-        for bundle in bundles:
-            for name, id_ in _named(bundle):
-                wanted.setdefault(name, set()).add(id_)
-        versions: dict[Key, int] = {}
-        over: set[Key] = set()
-        for name, ids in sorted(wanted.items()):
-            kind, ordered = KINDS[name], sorted(ids)
-            live = literal(1) if kind.live is None else kind.table.c.live
-            for start in range(0, len(ordered), IDS_AT_ONCE):
-                some = kind.table.c.id.in_(ordered[start : start + IDS_AT_ONCE])
-                question = select(kind.table.c.id, kind.table.c.version, live).where(some)
-                for id_, version, is_live in connection.execute(question):
-                    versions[name, id_] = version
-                    if not is_live:
-                        over.add((name, id_))
-        return cls(versions, over, dict(versions))
-
-    def of(self, key: Key) -> tuple[int, bool]:
-        """A row's version (0: absent) and whether it is live."""
-        version = self.versions.get(key, 0)
-        return version, version > 0 and key not in self.over
-
-    def advance(self, staged: Staged) -> None:
-        """Something staged has been written."""
-        for key, entity in staged.rows.items():
-            self.over.discard(key)
-            if entity is None:
-                self.versions.pop(key, None)
-                continue
-            self.versions[key] = entity.version
-            if not _is_live(key, entity):
-                self.over.add(key)
+def advance(standing: Standing, staged: Staged) -> None:
+    """Something staged has been written."""
+    for key, entity in staged.rows.items():
+        standing.over.discard(key)
+        if entity is None:
+            standing.versions.pop(key, None)
+            continue
+        standing.versions[key] = entity.version
+        if not is_live(key, entity):
+            standing.over.add(key)
 
 
 class Checks:
     """Takes bundles one after another; those that hold, each after those before it, are staged."""
 
-    def __init__(self, connection: Connection, money: Money, standing: Standing) -> None:
-        self._connection = connection
+    def __init__(self, ground: Ground, money: Purse, standing: Standing) -> None:
+        self._ground = ground
         self._money = money
         self._standing = standing
         self.staged = Staged()
@@ -119,7 +106,7 @@ class Checks:
         # against the rows as the transaction found them: what another bundle of the same commit
         # does to a row was planned together with this one
         if ref.kind == POLICY:
-            current = policy_version(self._connection)
+            current = self._ground.policy_version()
             if current != ref.version:
                 raise _moved(POLICY, "", current, ref.version)
             return
@@ -163,7 +150,7 @@ class Checks:
         for staged in (part, self.staged):
             if key in staged.rows:
                 entity = staged.rows[key]
-                return (0, False) if entity is None else (entity.version, _is_live(key, entity))
+                return (0, False) if entity is None else (entity.version, is_live(key, entity))
         return self._standing.of(key)
 
     def _post(self, entry: LedgerEntry, part: Staged) -> None:
@@ -190,10 +177,7 @@ class Checks:
     def _remember(self, key: Remember, part: Staged) -> None:
         pair = key.team, key.key
         staged = part.keys.get(pair) or self.staged.keys.get(pair)
-        same = (remembered.c.team == key.team) & (remembered.c.key == key.key)
-        stored = self._connection.execute(
-            select(remembered.c.job_id).where(same, remembered.c.expires_at > key.at)
-        ).scalar()
+        stored = self._ground.stands_for(key.team, key.key, at=key.at)
         job_id = stored if staged is None else staged.job_id
         if job_id is not None:
             raise Drop(DropCause.DUPLICATE, f"idempotency key {key.key!r} stands for job {job_id}")
@@ -201,7 +185,7 @@ class Checks:
 
     def _set_policy(self, change: SetPolicy, part: Staged) -> None:
         staged = len(self.staged.policies) + len(part.policies)
-        current = policy_version(self._connection) + staged
+        current = self._ground.policy_version() + staged
         if current != change.version:
             raise _moved(POLICY, "", current, change.version)
         part.policies.append(change)
@@ -226,7 +210,7 @@ def policy_version(connection: Connection) -> int:
     )
 
 
-def _named(bundle: Bundle) -> Iterable[Key]:
+def named(bundle: Bundle) -> Iterable[Key]:
     """The rows a bundle writes or rests on."""
     for ref in bundle.rests_on:
         if ref.kind in KINDS:
@@ -244,7 +228,8 @@ def _named(bundle: Bundle) -> Iterable[Key]:
                 yield name, id_
 
 
-def _is_live(key: Key, entity: Entity) -> bool:
+def is_live(key: Key, entity: Entity) -> bool:
+    """Whether an entity's row counts as live."""
     live = KINDS[key[0]].live
     return live is None or live(entity)
 

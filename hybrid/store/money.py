@@ -8,7 +8,7 @@ up to get from one to the other.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from sqlalchemy import (
     ColumnElement,
@@ -26,10 +26,11 @@ from sqlalchemy import (
 from hybrid.domain.budget import Balance, Budget, Scope
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
-from hybrid.ledger.caps import after, held_change_micros
+from hybrid.ledger.caps import held_change_micros
 from hybrid.ledger.periods import period_start_at
 from hybrid.ledger.replay import replay
 from hybrid.store.documents import dump, load
+from hybrid.store.ground import Account
 from hybrid.store.tables import balances, ledger
 
 _HELD = case(
@@ -38,20 +39,6 @@ _HELD = case(
     else_=0,
 )
 _IS_CHARGE = ledger.c.kind.in_([EntryKind.CHARGE.value, EntryKind.SETTLEMENT.value])
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """The balances, and the entries of this transaction that are not in the table yet."""
-
-    balances: tuple[Balance, ...]
-    entries: tuple[LedgerEntry, ...] = ()
-
-    def with_entry(self, entry: LedgerEntry) -> Account:
-        """The account once an entry is posted."""
-        return Account(
-            tuple(after(balance, entry) for balance in self.balances), (*self.entries, entry)
-        )
 
 
 class Money:

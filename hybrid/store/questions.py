@@ -47,7 +47,7 @@ def list_jobs(connection: Connection, which: JobFilter, *, limit: int, cursor: s
     """A page of jobs, newest first; ValueError for a cursor that is none."""
     if limit < 1:
         raise ValueError("a page has at least one job")
-    place = None if cursor is None else _place(cursor)
+    place = None if cursor is None else place_of(cursor)
     texts = (which.team, which.user, which.priority, which.name, *(which.teams or ()))
     if not nameable(*texts) or which.teams == ():
         return Page((), None)
@@ -57,7 +57,7 @@ def list_jobs(connection: Connection, which: JobFilter, *, limit: int, cursor: s
     question = question.order_by(jobs.c.submitted_at.desc(), jobs.c.id.desc()).limit(limit + 1)
     found = [load(Job, doc) for doc in connection.execute(question).scalars()]
     page = tuple(found[:limit])
-    return Page(page, _cursor(page[-1]) if len(found) > limit else None)
+    return Page(page, cursor_to(page[-1]) if len(found) > limit else None)
 
 
 def _matching(question: Select[Any], which: JobFilter) -> Select[Any]:
@@ -76,12 +76,14 @@ def _matching(question: Select[Any], which: JobFilter) -> Select[Any]:
     return question
 
 
-def _cursor(job: Job) -> str:
+def cursor_to(job: Job) -> str:
+    """Where a page that ends with a job goes on."""
     text = json.dumps([job.submitted_at, job.id])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def _place(cursor: str) -> tuple[float, str]:
+def place_of(cursor: str) -> tuple[float, str]:
+    """When the last job of a page was submitted, and its id; ValueError for no cursor."""
     try:
         padded = cursor + "=" * (-len(cursor) % 4)
         place = json.loads(base64.b64decode(padded.encode(), altchars=b"-_", validate=True))

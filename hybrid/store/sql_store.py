@@ -31,7 +31,7 @@ from hybrid.ports.store import (
 from hybrid.store import tables
 from hybrid.store.access import AccessRows
 from hybrid.store.backup import back_up
-from hybrid.store.commit import Accept, Commit, Refused, begin
+from hybrid.store.commit import Accept, Commit, Refused, SqlGround, begin, lease_after
 from hybrid.store.database import Database
 from hybrid.store.documents import load, load_decision
 from hybrid.store.mailbox import MailboxRows
@@ -113,7 +113,7 @@ class SqlStore(MailboxRows, AccessRows):
 
         def work(connection: Connection) -> Committed:
             revision = begin(connection, epoch)
-            return Commit(connection, at, revision).run(bundles, accept)
+            return Commit(SqlGround(connection), at, revision).run(bundles, accept)
 
         try:
             return self._database.write(work)
@@ -127,14 +127,14 @@ class SqlStore(MailboxRows, AccessRows):
             row = connection.execute(
                 select(system.c.holder, system.c.epoch, system.c.lease_until).with_for_update()
             ).one()
-            mine = row.holder == holder
-            if not mine and row.holder and now < row.lease_until:
-                return None
-            epoch = row.epoch if mine else row.epoch + 1
-            lease = LoopLease(holder, epoch, now + ttl_s)
-            connection.execute(
-                update(system).values(holder=holder, epoch=epoch, lease_until=lease.until)
-            )
+            was = LoopLease(row.holder, row.epoch, row.lease_until)
+            lease = lease_after(was, holder, now=now, ttl_s=ttl_s)
+            if lease is not None:
+                connection.execute(
+                    update(system).values(
+                        holder=lease.holder, epoch=lease.epoch, lease_until=lease.until
+                    )
+                )
             return lease
 
         return self._database.write(work)
