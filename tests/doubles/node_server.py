@@ -26,6 +26,7 @@ from hybrid.domain.node import Node, NodeState, Slot
 from hybrid.domain.run import Run, RunState
 from hybrid.ports.engine import NodeReport, RankPhase, RankReport, RunOrder
 from hybrid.ports.join import JoinDecision, JoinRefusal
+from hybrid.ports.mailbox import NodeMailbox
 from tests.doubles.memory_mailbox import MemoryMailbox
 
 POOL = PoolName("rack")
@@ -59,8 +60,11 @@ class NodeServer:
     """The server half, running in a thread. ``mailbox``, ``logs`` and ``artifacts`` outlive a
     stop, as a database would."""
 
-    def __init__(self, folder: Path, *, run_lease_s: float = 600.0) -> None:
-        self.mailbox = MemoryMailbox()
+    def __init__(
+        self, folder: Path, *, run_lease_s: float = 600.0, mailbox: NodeMailbox | None = None
+    ) -> None:
+        self.memory = MemoryMailbox()
+        self.mailbox: NodeMailbox = mailbox or self.memory
         self.gate = Tokens()
         self.logs = LogStore(folder / "logs")
         self.checkpoints = folder / "checkpoints"

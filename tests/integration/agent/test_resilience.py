@@ -135,7 +135,7 @@ def test_a_run_that_is_remembered_is_reported_again_and_never_started_again(
     server.wait_ended(run)
     server.engine.acknowledge(run)
     wait_until(lambda: agent.run_dirs() == [])
-    server.mailbox.lose_track_of(run)  # as after a restore from an old backup
+    server.memory.lose_track_of(run)  # as after a restore from an old backup
     assert server.run(python("raise SystemExit(7)")) == run
     assert server.wait_ended(run).exit_code == 6
     assert starts_of(agent, run) == 1
@@ -156,9 +156,9 @@ def test_orders_of_a_former_leader_are_ignored(server: NodeServer, agent: AgentP
     server.epoch = 5
     run = server.run(python(GO_ON))
     server.wait_running(run)
-    row = server.mailbox.row_of(server.only_node().id)
+    row = server.memory.row_of(server.only_node().id)
     row.epoch, row.revision = 4, row.revision + 1
-    server.mailbox.drop_order(run)  # would end the run, if it were believed
+    server.memory.drop_order(run)  # would end the run, if it were believed
     server.bell.ring()
     wait_until(lambda: "stale orders ignored" in agent.log())
     assert Path(f"/proc/{guardian_of(agent, run)}").exists()
