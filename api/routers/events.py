@@ -22,6 +22,15 @@ router = APIRouter(tags=["events"])
 LOOK_AGAIN_S = 0.5
 COMMENT_EVERY_S = 15.0
 """Something is sent this often: proxies keep the connection, and a gone reader is noticed."""
+_MESSAGE = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The event's number"},
+        "event": {"type": "string", "description": "Its kind"},
+        "data": {"type": "string", "description": "The event as JSON, as in a timeline"},
+        "retry": {"type": "integer"},
+    },
+}
 
 
 @router.get(
@@ -29,7 +38,7 @@ COMMENT_EVERY_S = 15.0
     response_class=StreamingResponse,
     responses={
         200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": _MESSAGE}},
             "description": "One event per message: `id` is its number, `event` its kind, `data`"
             " a JSON object as in a timeline",
         },

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.plan import Decision
-from hybrid.planning.planner import plan
+from hybrid.planning.quote import quote
 from hybrid.services.access import Principal
-from hybrid.services.errors import NotNow
 from hybrid.services.submission import Submission
 
 
 @dataclass(frozen=True, slots=True)
 class Quoting:
-    """Asks the planner for the plan of a world that has one more job. Nothing is written."""
+    """Asks the planner. Nothing is written."""
 
     submission: Submission
 
@@ -24,8 +23,4 @@ class Quoting:
         team = asker.paying_team(spec.team)
         job = self.submission.drafted(asker, spec, team)
         snapshot, policy, version = self.submission.refuse_impossible(job)
-        with_it = replace(snapshot, jobs={**snapshot.jobs, job.id: job})
-        for decision in plan(with_it, policy, version).decisions:
-            if decision.job_id == job.id:
-                return team, decision
-        raise NotNow("no_decision", "the planner has decided nothing for this job; ask again")
+        return team, quote(snapshot, policy, version, job)

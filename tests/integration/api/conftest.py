@@ -14,6 +14,7 @@ import pytest
 
 from api.server import Ready, Server
 from hybrid.config import Settings
+from hybrid.services.log_lines import log_to_stderr
 
 PATIENCE_S = 20.0
 
@@ -74,6 +75,11 @@ def run_server(settings: Settings) -> Running:
     thread.start()
     assert came.wait(PATIENCE_S)
     return Running(server, told[0], thread)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs_as_in_life() -> None:
+    log_to_stderr()
 
 
 @pytest.fixture

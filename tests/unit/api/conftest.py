@@ -14,9 +14,15 @@ from hybrid.bootstrap import App, build
 from hybrid.config import Settings
 from hybrid.ports.access import Role
 from hybrid.ports.store import Bundle, Put
+from hybrid.services.log_lines import log_to_stderr
 from tests.doubles.asgi_client import AsgiClient
 
 ClientOf = Callable[..., AsgiClient]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _logs_as_in_life() -> None:
+    log_to_stderr()
 
 
 @pytest.fixture(scope="module")
