@@ -20,6 +20,7 @@ from hybrid.domain.ids import NodeId
 from hybrid.ports.access import ArtifactIndex, TokenStore
 from hybrid.ports.mailbox import NodeMailbox
 from hybrid.ports.store import Store
+from hybrid.simulation.memory_store import MemoryStore
 from hybrid.store import SqlStore
 from hybrid.store.tables import metadata
 from tests.doubles.private_postgres import HOW_TO_GET, PrivatePostgres, find_binaries
@@ -105,15 +106,43 @@ def _empty(url: str) -> None:
         )
 
 
-PLACES: dict[str, Callable[[pytest.FixtureRequest], Iterator[Place]]] = {
+class InMemory:
+    """Where a store without a database lies: whoever opens it has the same one."""
+
+    url = "memory:"
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+
+    def open(self) -> MemoryStore:
+        """The store."""
+        return self._store
+
+
+def _in_memory(_: pytest.FixtureRequest) -> Iterator[InMemory]:
+    yield InMemory()
+
+
+PLACES: dict[str, Callable[[pytest.FixtureRequest], Iterator[Place | InMemory]]] = {
     "sqlite": _on_sqlite,
     "postgres": _on_postgres,
+    "memory": _in_memory,
 }
+EVERY_PORT = ("sqlite", "postgres")
+"""Those that keep the mailbox and the access rows too; the others keep what the loop needs."""
 
 
-@pytest.fixture(params=sorted(PLACES))
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """Every implementation in turn."""
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every implementation in turn. A module that says ``NEEDS_EVERY_PORT`` is about more than the
+    loop's store."""
+    if "place" in metafunc.fixturenames:
+        whole = getattr(metafunc.module, "NEEDS_EVERY_PORT", False)
+        metafunc.parametrize("place", sorted(EVERY_PORT if whole else PLACES), indirect=True)
+
+
+@pytest.fixture
+def place(request: pytest.FixtureRequest) -> Iterator[Place | InMemory]:
+    """Where the store under test lies."""
     yield from PLACES[request.param](request)
 
 

@@ -11,6 +11,8 @@ from hybrid.ports.access import Artifact, JoinToken, Role, Token
 from tests.contract.store.conftest import WholeStore
 from tests.doubles.build import NOW
 
+NEEDS_EVERY_PORT = True
+
 TOKEN = Token(
     id="t1",
     sha256="digest",
@@ -116,3 +118,13 @@ def test_bytes_may_be_deleted_when_the_last_team_has_forgotten_them(store: Whole
     assert not store.remove_artifact("sha256:aa", "red")
     assert store.remove_artifact("sha256:aa", "blue")
     assert store.artifacts() == ()
+
+
+@pytest.mark.parametrize("text", ["\0", "a\0b", "\ud800"])
+def test_nothing_of_a_name_that_cannot_be_written_is_there(store: WholeStore, text: str) -> None:
+    assert store.find_token(text) is None
+    assert store.find_join_token(text) is None
+    assert store.artifact(text, "red") is None
+    assert store.artifacts(team=text) == ()
+    assert not store.revoke_token(text)
+    assert not store.revoke_join_token(text)

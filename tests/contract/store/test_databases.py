@@ -41,6 +41,8 @@ from tests.doubles.build import NOW, a_job
 from tests.doubles.committing import put
 from tests.doubles.private_postgres import PrivatePostgres
 
+NEEDS_EVERY_PORT = True
+
 
 @pytest.fixture(params=["postgres", "sqlite"])
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:

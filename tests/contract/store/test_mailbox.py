@@ -18,6 +18,8 @@ from hybrid.ports.store import EpochPassed
 from tests.contract.store.conftest import Place, WholeStore
 from tests.doubles.build import NOW, a_node_report, a_rank, an_ended_rank
 
+NEEDS_EVERY_PORT = True
+
 N1, N2 = NodeId("n1"), NodeId("n2")
 
 
@@ -114,6 +116,13 @@ def test_of_many_who_join_at_once_with_one_token_one_gets_in(place: Place) -> No
 
 
 # --- heartbeats --------------------------------------------------------------------------------
+
+
+def test_heartbeats_do_not_change_what_the_loop_loads(store: WholeStore) -> None:
+    before = store.load(now=NOW)
+    join(store, "n1")
+    store.heard(a_node_report(), (a_rank(),), at=NOW + 1)
+    assert store.load(now=NOW) == before
 
 
 def test_a_heartbeat_replaces_what_the_node_said_before(store: WholeStore) -> None:
@@ -374,3 +383,9 @@ def test_nodes_may_speak_all_at_once(place: Place) -> None:
         list(threads.map(speak, range(12)))
     assert [node.heard_at for node in stores[0].nodes()] == [NOW + 9] * 12
     assert [rank.progress and rank.progress.step for rank in stores[0].ranks()] == [9] * 12
+
+
+@pytest.mark.parametrize("text", ["\0", "a\0b", "\ud800"])
+def test_nobody_has_a_name_that_cannot_be_written(store: WholeStore, text: str) -> None:
+    assert store.node_of(text) is None
+    assert store.work(NodeId(text)).orders == ()

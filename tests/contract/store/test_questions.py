@@ -140,14 +140,6 @@ def test_nothing_has_a_name_that_cannot_be_written(queue: WholeStore, text: str)
     assert queue.events(job_id=JobId(text)) == ()
     assert queue.entries(claim_id=ClaimId(text)) == ()
     assert queue.remembered("red", text, now=NOW) is None
-    assert queue.find_token(text) is None
-    assert queue.find_join_token(text) is None
-    assert queue.artifact(text, "red") is None
-    assert queue.artifacts(team=text) == ()
-    assert queue.node_of(text) is None
-    assert queue.work(NodeId(text)).orders == ()
-    assert not queue.revoke_token(text)
-    assert not queue.revoke_join_token(text)
 
 
 def test_runs_come_in_the_order_of_their_attempts(store: WholeStore) -> None:
