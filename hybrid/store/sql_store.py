@@ -109,7 +109,13 @@ class SqlStore(MailboxRows, AccessRows):
         epoch: int | None = None,
         accept: Accept | None = None,
     ) -> Committed:
-        """Write what still holds, in one transaction."""
+        """Write what still holds, in one transaction.
+
+        A row that a bundle writes must be at the entity's version; version 0 means there is none,
+        or, for pools and nodes, only a removed or gone one. A row in ``rests_on`` must be as it
+        was before this commit: what another of its bundles does to it does not count. ``accept``
+        is called inside the transaction and must not touch the store.
+        """
 
         def work(connection: Connection) -> Committed:
             revision = begin(connection, epoch)

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hybrid.domain.job import Checkpoint, Job, StopCause
@@ -107,6 +107,7 @@ def test_a_value_without_a_form_in_json_is_refused() -> None:
         dump({"when": object()})
 
 
+@settings(max_examples=40)
 @given(
     text=st.text(),
     env=st.dictionaries(st.from_regex(r"[A-Z]{1,8}", fullmatch=True), st.text(max_size=40)),
