@@ -263,6 +263,7 @@ def test_set_id_bits_do_not_survive(tmp_path: Path) -> None:
         gzip.compress(b"x") + b"more",
         gzip.compress(b"\0" * 10240)[:-9],
     ],
+    ids=["empty", "not gzip", "not tar", "with more behind it", "cut short"],
 )
 def test_what_is_no_archive_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a").write_bytes(data)

@@ -143,7 +143,11 @@ def test_a_reserved_record_is_published_once_and_leaves_nothing_behind(tmp_path:
     assert [p.name for p in tmp_path.iterdir()] == ["ended"]
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"[" * 100_000, b" " * (MAX_RECORD_BYTES + 1)])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{", b"[]", b"[" * 100_000, b" " * (MAX_RECORD_BYTES + 1)],
+    ids=["empty", "cut", "a list", "deep", "huge"],
+)
 def test_an_unreadable_record_is_none(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "r").write_bytes(data)
     assert read_record(tmp_path / "r") is None
