@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response, status
+from fastapi import APIRouter, Body, Header, Query, Request, Response, status
+from fastapi.openapi.models import Example
 
 from api.deps import IdPath, Product, Submitter, Viewer
 from api.problems import documented
@@ -16,6 +17,35 @@ from hybrid.ports.store import JobFilter
 from hybrid.services.jobs import MAX_PAGE
 
 router = APIRouter(tags=["jobs"])
+
+SPEC_EXAMPLES: dict[str, Example] = {
+    "one GPU": {
+        "summary": "A training job on any one GPU with 40 GiB",
+        "value": {
+            "name": "train",
+            "command": ["python", "train.py", "--epochs", "3"],
+            "resources": {"gpus": 1, "gpu": {"memory": "40GiB"}, "memory": "32GiB"},
+            "expected_runtime": "2h",
+            "checkpoint": {"enabled": True, "interval": "10m", "size": "2GiB"},
+        },
+    },
+    "gang": {
+        "summary": "Two machines with eight linked GPUs each, by a deadline, on spot if need be",
+        "value": {
+            "name": "pretrain",
+            "priority": "high",
+            "command": ["torchrun", "--nproc-per-node=8", "pretrain.py"],
+            "image": "registry.example/pretrain:1.4",
+            "resources": {"nodes": 2, "gpus": 8, "gpu": {"models": ["h100"], "link": "nvlink"}},
+            "expected_runtime": "9h",
+            "walltime": "20h",
+            "deadline": "2031-05-02T08:00:00Z",
+            "max_cost": "900",
+            "checkpoint": {"enabled": True, "interval": "15m", "size": "80GiB"},
+        },
+    },
+}
+Spec = Annotated[JobSpec, Body(openapi_examples=SPEC_EXAMPLES)]
 
 Key = Annotated[
     str | None,
@@ -46,7 +76,7 @@ Words = Annotated[str | None, Query(max_length=255, pattern=r"^[^\x00-\x1f]+$")]
     },
 )
 def submit_job(
-    spec: JobSpec,
+    spec: Spec,
     request: Request,
     response: Response,
     app: Product,

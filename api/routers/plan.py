@@ -8,10 +8,10 @@ from fastapi import APIRouter
 
 from api.deps import Product, Submitter, Viewer
 from api.problems import documented
+from api.routers.jobs import Spec
 from api.schemas.jobs import alternatives
 from api.schemas.plan import PlanSummary, Quote, ShownAction, ShownBundle
 from api.schemas.shown import ShownReason, instant, instant_or_none
-from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.plan import ActionBundle
 from hybrid.services.planned import told
 
@@ -19,7 +19,7 @@ router = APIRouter(tags=["plan"])
 
 
 @router.post("/quote", responses=documented(413, 415))
-def quote_job(spec: JobSpec, app: Product, who: Submitter) -> Quote:
+def quote_job(spec: Spec, app: Product, who: Submitter) -> Quote:
     """Where, when and at what cost a job would run if it were submitted now. Nothing is kept or
     started; what would be refused is refused here too."""
     team, decision = app.quoting.quote(who, spec)

@@ -176,3 +176,17 @@ def test_a_watcher_that_comes_back_misses_nothing(running: Running, admin: httpx
     back = Follower(running.client(), "/v1/events", {"Last-Event-ID": number})
     until(lambda: second.encode() in back.data)
     assert first.encode() not in back.data
+
+
+def test_a_reader_that_goes_away_is_forgotten(running: Running, admin: httpx.Client) -> None:
+    job = admin.post("/v1/jobs", json=SPEC).json()
+    bell = running.server.app.bell
+    with httpx.Client(base_url=running.ready.url, headers=admin.headers, timeout=30) as leaving:
+        for url in (f"/v1/jobs/{job['id']}/logs?follow=true", "/v1/events?after=0"):
+            with leaving.stream("GET", url) as response:
+                assert response.status_code == 200
+                until(lambda: bell._waiting)
+            until(lambda: not bell._waiting)
+            for _ in range(30):  # it listens anew every half second while anybody is there
+                assert not bell._waiting
+                time.sleep(0.04)
