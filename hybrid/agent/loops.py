@@ -136,6 +136,11 @@ def log_loop(node: Node) -> threading.Thread:
     return _Loop("logs", node, step)
 
 
+def _stops_for(worker: RunWorker, cause: StopCause) -> bool:
+    """Whether it stops already for this cause, or for a harder one."""
+    return worker.stop_cause is not None and worker.stop_cause.hardness >= cause.hardness
+
+
 class LeaseGuard(threading.Thread):
     """Sees to it that work is saved before the machine is taken, and that a burst machine ends
     when nobody pays for it any more, whatever the server does."""
@@ -176,7 +181,7 @@ class LeaseGuard(threading.Thread):
             return
         remaining_s = at - time.time()
         for worker in self._live():
-            if worker.stop_cause is not None:
+            if _stops_for(worker, StopCause.INTERRUPTION):
                 continue
             grace_s = worker.document.spec.stop.grace
             save_s = worker.keeper.expected_s + 1.0
@@ -204,8 +209,9 @@ class LeaseGuard(threading.Thread):
             return
         self._node.close(StopCause.LEASE)
         for worker in live:
-            save_s = worker.keeper.expected_s
-            worker.stop(StopCause.LEASE, max(0.5, remaining_s - tail_s - save_s))
+            if not _stops_for(worker, StopCause.LEASE):
+                save_s = worker.keeper.expected_s
+                worker.stop(StopCause.LEASE, max(0.5, remaining_s - tail_s - save_s))
         self._end_when_settled(remaining_s, settled=not live)
 
     def _end_when_settled(self, remaining_s: float, *, settled: bool) -> None:

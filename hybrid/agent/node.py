@@ -246,13 +246,14 @@ class Node:
         with self._lock:
             if key not in self._workers:
                 return  # the other conversation was quicker
+            folder = RunFolder.of(self._runs, *key)
+            folder.shed()  # on a full disk this makes room for the line below
             try:
                 self._remembered.add(final)
             except OSError as error:
                 _log.error("run kept: its end cannot be noted", error=error.strerror)
                 return
             del self._workers[key]
-        folder = RunFolder.of(self._runs, *key)
         self._keep_journal(folder)
         folder.remove()
         _log.info("run forgotten", run=final.run_id, rank=final.rank)

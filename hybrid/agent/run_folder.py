@@ -94,11 +94,17 @@ class RunFolder:
 
     def clear_for_staging(self) -> None:
         """Start staging from nothing: what a crash left half-done is thrown away."""
+        self.shed()
+        for folder in (self.work, self.checkpoint, self.said):
+            folder.mkdir(mode=0o700)
+
+    def shed(self) -> None:
+        """Throw away what the run itself left; the records stay."""
         for folder in (self.work, self.checkpoint, self.said):
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(mode=0o700)
         for file in (self.download, self.outputs):
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                file.unlink()
 
     def facts(self) -> dict[str, Any]:
         """What was noted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -72,6 +73,8 @@ class RunWorker:
         self._wake = threading.Event()
         self._handle: GuardianHandle | None = None
         self._stop: StopOrder | None = None
+        self._delivered: StopOrder | None = None
+        self._signalled = False
         self._final: WireRank | None = None
         self._confirmed_s = float("-inf")
         self._dropped = False
@@ -142,15 +145,32 @@ class RunWorker:
                 cause = max(before.cause, cause, key=lambda each: each.hardness)
                 grace_s = min(before.grace_s, grace_s)
             wanted = StopOrder(cause=cause, grace_s=grace_s)
-            if wanted == before:
+            if wanted == before or self._final is not None:
                 return
             self._stop = wanted
-            handle = self._handle
-        if handle is not None:
-            handle.request_stop(cause.value, grace_s)
         _log.info("stopping", run=self._document.run_id, cause=cause.value, grace_s=grace_s)
+        self._deliver_stop()
         self._wake.set()
         self._tools.changed()
+
+    def _deliver_stop(self) -> None:
+        """Tell the guardian of a stop that it has not been told of."""
+        with self._lock:
+            handle, wanted = self._handle, self._stop
+            if handle is None or wanted is None or wanted == self._delivered:
+                return
+        try:
+            handle.request_stop(wanted.cause.value, wanted.grace_s)
+        except OSError as error:
+            # A full disk must not keep a run alive: the guardian takes a signal as well, with the
+            # job's own grace. The watch tries again to tell it the cause.
+            _log.error("stop not written", run=self._document.run_id, error=error.strerror)
+            guardian = handle.status().guardian
+            if guardian is not None and not self._signalled:
+                self._signalled = guardian.send(signal.SIGTERM)
+            return
+        with self._lock:
+            self._delivered = wanted
 
     def drop(self) -> None:
         """The server gave the run up: end it now, keep nothing."""
@@ -218,15 +238,12 @@ class RunWorker:
             return self._given_up(f"the agent failed: {type(error).__name__}: {error}")
 
     def _settle(self, final: WireRank) -> None:
-        while True:
-            try:
-                self._folder.finish(final)
-                break
-            except OSError as error:
-                # It is reported all the same; after a restart of the agent it is found again.
-                _log.error("report not kept", run=final.run_id, error=error.strerror)
-                if self._tools.stopping.wait(1.0):
-                    break
+        try:
+            self._folder.finish(final)
+        except OSError as error:
+            # It is reported all the same. An agent after this one finds the guardian's own record
+            # and comes to the same report.
+            _log.error("report not kept", run=final.run_id, error=error.strerror)
         self._let_guardian_go()
         with self._lock:
             self._final = final
@@ -250,10 +267,9 @@ class RunWorker:
             _log.warning("run not started", run=self._document.run_id, why=str(failure))
             return self._unstarted(str(failure))
         with self._lock:
-            self._handle, stop = handle, self._stop
-        handle.renew_lease(self._tools.lease.until_boottime_s)
-        if stop is not None:
-            handle.request_stop(stop.cause.value, stop.grace_s)
+            self._handle = handle
+        self.renew(self._tools.lease.until_boottime_s)
+        self._deliver_stop()
         self._tools.changed()
         ended, problem = self._watch(handle)
         return self._finisher().finish(ended, problem, dropped=lambda: self.dropped)
@@ -338,6 +354,7 @@ class RunWorker:
                 return self._recover(status)
             if phase is RunPhase.UNCLAIMED and boottime_s() - unclaimed_since > _UNCLAIMED_S:
                 return self._recover(status)
+            self._deliver_stop()
             if phase is RunPhase.RUNNING:
                 self.keeper.save_if_due(status)
             self._pause(_WATCH_S)

@@ -77,6 +77,7 @@ class NodeServer:
         self.epoch = 1
         self.pokes = 0
         self.failing: int = 0
+        self._jobs = 0
         self.port = _free_port()
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -156,17 +157,18 @@ class NodeServer:
         self,
         spec: JobSpec,
         *,
-        job: str = "job",
+        job: str | None = None,
         attempt: int = 1,
         checkpoint: Checkpoint | None = None,
         nodes: tuple[NodeReport, ...] = (),
         gpus: tuple[str, ...] = (),
     ) -> RunId:
-        """Order a run of a job on the given nodes (default: the only one)."""
+        """Order a run of a job (default: a new one) on the given nodes (default: the only one)."""
         nodes = nodes or (self.only_node(),)
+        self._jobs += job is None
         order = an_order(
             spec,
-            job=job,
+            job=job or f"job{self._jobs}",
             attempt=attempt,
             checkpoint=checkpoint,
             nodes=nodes,

@@ -77,7 +77,7 @@ def test_work_that_is_known_is_waited_for_and_news_end_the_wait_at_once(
     began = time.monotonic()
     answer = http.get("/nodes/n1/work", params={"revision": known, "wait_s": 20}).json()
     assert time.monotonic() - began < 3
-    assert [order["run_id"] for order in answer["orders"]] == ["job.1"]
+    assert [order["run_id"] for order in answer["orders"]] == ["job1.1"]
     timer.join()
 
 

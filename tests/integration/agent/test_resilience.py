@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -136,7 +138,7 @@ def test_a_run_that_is_remembered_is_reported_again_and_never_started_again(
     server.engine.acknowledge(run)
     wait_until(lambda: agent.run_dirs() == [])
     server.memory.lose_track_of(run)  # as after a restore from an old backup
-    assert server.run(python("raise SystemExit(7)")) == run
+    assert server.run(python("raise SystemExit(7)"), job=run.rpartition(".")[0]) == run
     assert server.wait_ended(run).exit_code == 6
     assert starts_of(agent, run) == 1
 
@@ -375,3 +377,39 @@ def test_an_order_that_comes_while_the_lease_is_over_is_answered_and_not_begun(
         assert ended.started_at is None
     finally:
         burst.clean_up()
+
+
+def test_a_full_disk_keeps_no_run_alive_and_no_end_from_being_reported(
+    server: NodeServer, tmp_path: Path
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small tmpfs cannot be mounted: run as root")
+    agent = AgentProcess(tmp_path / "agent", server, state_dir=str(disk / "state"))
+    agent.state = disk / "state"
+    agent.start()
+    code = """
+import os, time
+try:
+    while True: os.write(os.open("big", os.O_WRONLY | os.O_CREAT | os.O_APPEND), b"x" * 65536)
+except OSError: pass
+print("full", flush=True); time.sleep(60)
+"""
+    try:
+        run = server.run(python(code, stop=Stopping(grace=1)))
+        server.wait_running(run)
+        full = lambda: shutil.disk_usage(disk).free < 4096  # noqa: E731
+        wait_until(full)
+        server.engine.stop(run, StopCause.CANCEL, 1.0, 1)
+        assert server.wait_ended(run).exit_code in (-15, -9)
+        server.engine.acknowledge(run)
+        wait_until(lambda: agent.run_dirs() == [])
+        assert not full()
+        assert server.wait_ended(server.run(python("pass"))).exit_code == 0
+    finally:
+        agent.clean_up()
+        subprocess.run(["umount", "-l", str(disk)], check=False)
