@@ -62,6 +62,7 @@ class Control:
                 clock,
                 lambda claim_id: f"join-{claim_id}",
                 deadline_s=self.pace.call_deadline_s,
+                workers=1,  # one call after another: the same world twice goes the same way
             ),
             policies=PolicySource(self.store),
             providers=dict(world.clouds),

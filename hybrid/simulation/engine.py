@@ -1,6 +1,6 @@
-"""Nodes that are objects: they work at a speed, checkpoint, stop when asked and fall silent.
+"""Nodes that are objects: they take orders, hold leases and fall silent.
 
-A run's true work is asked of ``work_of`` in seconds on the reference GPU; nothing that plans ever
+A job's true work is asked of ``work_of`` in seconds on the reference GPU; nothing that plans ever
 sees it. Every run that a node has begun is kept in :attr:`SimEngine.lives`, so that a test can see
 in the world itself whether a job ever ran twice at once.
 """
@@ -11,41 +11,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from hybrid.domain.ids import JobId, NodeId, RunId
-from hybrid.domain.job import Checkpoint, Job, Progress, StopCause
+from hybrid.domain.job import Job, StopCause
 from hybrid.ports.clock import Clock
-from hybrid.ports.engine import NodeReport, RankPhase, RankReport, RunOrder
-from hybrid.ports.errors import OutcomeUnknown
+from hybrid.ports.engine import NodeReport, RankReport, RunOrder
+from hybrid.ports.errors import Gone, OutcomeUnknown
 from hybrid.ports.store import EpochPassed
-
-EXIT_CHECKPOINTED = 85
-KILLED = -9
+from hybrid.simulation.running import KILLED, SimRank, SimRun
 
 
 @dataclass(slots=True)
-class SimRun:
-    """A run as it goes on in the world. ``done_s`` counts from the job's very beginning."""
+class SimOrder:
+    """An order that lies ready for a node until the node can hear."""
 
     order: RunOrder
-    work_s: float
-    started_at: float
-    base_s: float
-    cause: StopCause | None = None
-    stop_at: float | None = None
-    ended_at: float | None = None
-    exit_code: int | None = None
-    checkpoint: Checkpoint | None = None
-    acknowledged: bool = False
-
-    def done_s(self, now: float) -> float:
-        """Work done by ``now``, on the reference GPU."""
-        until = now if self.ended_at is None else min(now, self.ended_at)
-        worked = max(0.0, until - self.started_at) * self.order.run.speed
-        return min(self.work_s, self.base_s + worked)
-
-    @property
-    def finishes_at(self) -> float:
-        """When it is through if nobody stops it."""
-        return self.started_at + (self.work_s - self.base_s) / self.order.run.speed
+    rank: int
+    stop: StopCause | None = None
 
 
 @dataclass(slots=True)
@@ -58,7 +38,14 @@ class SimNode:
     epoch: int = 0
     heard_at: float = 0.0
     lease_until: float | None = None
-    runs: dict[RunId, SimRun] = field(default_factory=dict)
+    orders: dict[RunId, SimOrder] = field(default_factory=dict)
+    runs: dict[RunId, SimRank] = field(default_factory=dict)
+    seen: set[RunId] = field(default_factory=set)
+
+    @property
+    def hears(self) -> bool:
+        """Whether anything reaches it now."""
+        return not (self.silent or self.dead)
 
 
 class SimEngine:
@@ -77,7 +64,8 @@ class SimEngine:
         self.nodes: dict[NodeId, SimNode] = {}
         self.lives: list[SimRun] = []
         self.deaf = False
-        self._seen: set[RunId] = set()
+        self._runs: dict[RunId, SimRun] = {}
+        self._going: dict[RunId, SimRun] = {}
 
     @property
     def name(self) -> str:
@@ -92,52 +80,44 @@ class SimEngine:
         return tuple(replace(node.report, heard_at=node.heard_at) for node in self.nodes.values())
 
     def list_runs(self) -> tuple[RankReport, ...]:
-        """Every rank of every run whose end has not been acknowledged."""
+        """Every rank whose end has not been acknowledged, as its node told of it last."""
         self._hear()
         now = self._clock.now()
-        reports: list[RankReport] = []
-        for node in self.nodes.values():
-            at = now if not (node.silent or node.dead) else node.heard_at
-            for run in node.runs.values():
-                reports.extend(self._reports(node, run, at))
-        return tuple(reports)
+        return tuple(
+            self._runs[run_id].reports(rank, now if node.hears else node.heard_at)
+            for node in self.nodes.values()
+            for run_id, rank in node.runs.items()
+        )
 
     def start(self, order: RunOrder) -> None:
-        """Begin a run on its nodes, once."""
+        """Lay a run's orders ready for its nodes; each begins its rank once, when it hears."""
         self._hear()
-        home = self._node(order.run.node_ids[0], order.epoch)
-        if order.run.id in self._seen or home.dead or home.silent:
-            return
-        self._seen.add(order.run.id)
-        saved = order.job.checkpoint
-        run = SimRun(
-            order=order,
-            work_s=self._work_of(order.job),
-            started_at=self._clock.now(),
-            base_s=saved.work_s if saved is not None else 0.0,
-        )
-        self.lives.append(run)
-        home.runs[order.run.id] = run
+        nodes = [self._node(node_id, order.epoch) for node_id in order.run.node_ids]
+        for rank, node in enumerate(nodes):
+            if order.run.id not in node.seen and order.run.id not in node.orders:
+                node.orders[order.run.id] = SimOrder(order, rank)
+            self._take_orders(node)
 
     def stop(self, run_id: RunId, cause: StopCause, grace_s: float, epoch: int) -> None:
         """Ask a run to stop: it saves its work if it can and ends within its grace."""
         self._hear()
+        now = self._clock.now()
         for node in self.nodes.values():
-            run = node.runs.get(run_id)
-            if run is None or run.ended_at is not None or node.silent or node.dead:
-                continue
-            self._check(node, epoch)
-            stop_at = self._clock.now() + min(grace_s, self._stop_s)
-            if run.stop_at is None or stop_at < run.stop_at:
-                run.stop_at = stop_at
-            if run.cause is None or cause.hardness > run.cause.hardness:
-                run.cause = cause
+            if (order := node.orders.get(run_id)) is not None:
+                self._check(node, epoch)
+                order.stop = cause
+            rank = node.runs.get(run_id)
+            if rank is not None and rank.ended_at is None and node.hears:
+                self._check(node, epoch)
+                rank.ask_to_stop(cause, now, now + min(grace_s, self._stop_s))
 
     def acknowledge(self, run_id: RunId) -> None:
-        """Forget an ended run."""
+        """Forget an ended run, and what was ordered of it."""
         self._hear()
         for node in self.nodes.values():
-            node.runs.pop(run_id, None)
+            node.orders.pop(run_id, None)
+            if node.runs.pop(run_id, None) is not None:
+                self._runs.pop(run_id, None)
 
     def cordon(self, node_id: NodeId, words: str, epoch: int) -> None:  # noqa: ARG002
         """Only we place runs here: nothing to tell anybody."""
@@ -169,92 +149,63 @@ class SimEngine:
         node = self.nodes.get(node_id)
         if node is None or node.dead:
             return
-        self.work(self._clock.now())
+        now = self._clock.now()
+        self.work(now)
         node.dead = True
-        for run in node.runs.values():
-            if run.ended_at is None:
-                run.ended_at = self._clock.now()
+        for rank in node.runs.values():
+            if rank.ended_at is None:
+                rank.silenced = True
+                rank.end(now, KILLED, None)
 
     def work(self, now: float) -> None:
         """Let every node go on until ``now``: runs finish, stop, save, or lose their lease."""
         for node in self.nodes.values():
-            if node.dead:
-                continue
-            if not node.silent:
+            if node.hears:
                 node.heard_at = now
-            for run in node.runs.values():
-                self._go_on(node, run, now)
+                if node.orders:
+                    self._take_orders(node)
+        for run in list(self._going.values()):
+            lease_ends = {id_: self._lease_end(id_) for id_ in run.order.run.node_ids}
+            if not run.go_on(now, lease_ends):
+                del self._going[run.order.run.id]
 
     # --- inside ---------------------------------------------------------------------------------
 
-    def _go_on(self, node: SimNode, run: SimRun, now: float) -> None:
-        if run.ended_at is not None:
+    def _take_orders(self, node: SimNode) -> None:
+        if not node.hears:
             return
-        spec = run.order.job.spec
-        lease_end = node.heard_at + node.report.run_lease_s
-        ends = [
-            (run.finishes_at, 0, None),
-            (run.started_at + spec.walltime, KILLED, StopCause.TIMEOUT),
-            (lease_end, KILLED, StopCause.LEASE),
-        ]
-        if run.stop_at is not None:
-            code = EXIT_CHECKPOINTED if spec.checkpoint.enabled else KILLED
-            ends.append((run.stop_at, code, run.cause))
-        at, code, cause = min(ends, key=lambda end: end[0])
-        self._checkpoint(run, min(now, at))
-        if at > now:
-            return
-        if code == EXIT_CHECKPOINTED:
-            self._save(run, at)
-        run.ended_at, run.exit_code = at, code
-        run.cause = cause or run.cause
+        for run_id, ordered in list(node.orders.items()):
+            del node.orders[run_id]
+            node.seen.add(run_id)
+            self._begin(node, ordered)
 
-    def _checkpoint(self, run: SimRun, now: float) -> None:
-        """The newest of the checkpoints that fell due."""
-        terms = run.order.job.spec.checkpoint
-        if not terms.enabled:
-            return
-        count = int((now - run.started_at) // terms.interval)
-        if count > 0:
-            at = run.started_at + count * terms.interval
-            if run.checkpoint is None or at > run.checkpoint.committed_at:
-                self._save(run, at)
-
-    def _save(self, run: SimRun, at: float) -> None:
-        done = run.done_s(at)
-        run.checkpoint = Checkpoint(
-            seq=1 if run.checkpoint is None else run.checkpoint.seq + 1,
-            step=int(done),
-            committed_at=at,
-            size_bytes=int(run.order.job.spec.checkpoint.size * 2**30),
-            commit_s=self._stop_s,
-        )
-
-    def _reports(self, node: SimNode, run: SimRun, now: float) -> Iterator[RankReport]:
-        over = run.ended_at is not None and run.ended_at <= now and not node.dead
-        step, total = int(run.done_s(now)), max(1, int(run.work_s))
-        for rank, node_id in enumerate(run.order.run.node_ids):
-            ended = over and not self.nodes[node_id].dead
-            phase = RankPhase.STOPPING if run.stop_at is not None else RankPhase.RUNNING
-            if ended:
-                phase = RankPhase.ENDED
-            yield RankReport(
-                run_id=run.order.run.id,
-                rank=rank,
-                node_id=node_id,
-                phase=phase,
-                started_at=run.started_at,
-                ended_at=run.ended_at if ended else None,
-                exit_code=run.exit_code if ended else None,
-                cause=run.cause,
-                progress=Progress(step=step, total=total, at=now),
-                checkpoint=run.checkpoint,
+    def _begin(self, node: SimNode, ordered: SimOrder) -> None:
+        order, now = ordered.order, self._clock.now()
+        run = self._runs.get(order.run.id)
+        if run is None:
+            saved = order.job.checkpoint
+            run = SimRun(
+                order=order,
+                work_s=self._work_of(order.job),
+                base_s=saved.work_s if saved is not None else 0.0,
+                commit_s=self._stop_s,
             )
+            self._runs[order.run.id] = run
+            self.lives.append(run)
+        rank = SimRank(rank=ordered.rank, node_id=node.report.id, started_at=now)
+        run.ranks[ordered.rank] = node.runs[order.run.id] = rank
+        if ordered.stop is not None:
+            rank.ask_to_stop(ordered.stop, now, now)
+        self._going[order.run.id] = run
+
+    def _lease_end(self, node_id: NodeId) -> float:
+        node = self.nodes[node_id]
+        return node.heard_at + node.report.run_lease_s
 
     def _node(self, node_id: NodeId, epoch: int) -> SimNode:
         node = self.nodes.get(node_id)
         if node is None:
-            raise OutcomeUnknown(f"no node {node_id}")
+            raise Gone(f"there is no node {node_id}")
         self._check(node, epoch)
         return node
 

@@ -118,11 +118,14 @@ def broken_promises(control: Control) -> list[str]:
 
 
 def _jobs_running_twice(control: Control) -> Iterator[str]:
+    """No rank of one run lives while a rank of another run of the same job does."""
     now = control.world.clock.now()
     lives: dict[JobId, list[tuple[float, float, str]]] = {}
     for run in control.world.engine.lives:
-        ended = run.ended_at if run.ended_at is not None else now
-        lives.setdefault(run.order.job.id, []).append((run.started_at, ended, run.order.run.id))
+        starts = [rank.started_at for rank in run.ranks.values()]
+        ends = [now if r.ended_at is None else r.ended_at for r in run.ranks.values()]
+        span = min(starts), max(ends), str(run.order.run.id)
+        lives.setdefault(run.order.job.id, []).append(span)
     for job_id, spans in lives.items():
         spans.sort()
         for (_, end, first), (start, _, second) in pairwise(spans):
@@ -134,10 +137,10 @@ def _gpus_held_twice(control: Control) -> Iterator[str]:
     now = control.world.clock.now()
     holders: dict[str, str] = {}
     for run in control.world.engine.lives:
-        if run.ended_at is not None and run.ended_at <= now:
-            continue
-        for slot in run.order.run.slots:
-            for gpu in slot.gpu_ids:
+        for number, rank in run.ranks.items():
+            if rank.ended_at is not None and rank.ended_at <= now:
+                continue
+            for gpu in run.order.run.slots[number].gpu_ids:
                 if gpu in holders:
                     yield f"GPU {gpu} is held by {holders[gpu]} and {run.order.run.id}"
                 holders[gpu] = run.order.run.id
