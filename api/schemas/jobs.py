@@ -105,6 +105,9 @@ class ShownRun(Shown):
     exit_code: int | None
     resumed_from: int | None = Field(description="Number of the checkpoint it began from")
     first_step: int | None = Field(description="The first step it reported")
+    outputs: tuple[str, ...] = Field(
+        description="Digests of the archives of its outputs, by rank; see /v1/artifacts"
+    )
     progress: ShownProgress | None
 
     @classmethod
@@ -128,6 +131,7 @@ class ShownRun(Shown):
             exit_code=run.exit_code,
             resumed_from=run.resume_seq,
             first_step=run.first_step,
+            outputs=run.outputs,
             progress=ShownProgress.maybe(progress),
         )
 

@@ -69,6 +69,8 @@ class Run:
     ended_at: float | None = None
     exit_code: int | None = None
     first_step: int | None = None
+    outputs: tuple[str, ...] = ()
+    """Digests of the archives of its named outputs, by rank; empty where there are none."""
     history: tuple[Step, ...] = ()
     version: int = 0
 

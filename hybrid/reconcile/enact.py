@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job, JobState, StopCause
 from hybrid.domain.node import NodeState
@@ -23,7 +24,7 @@ from hybrid.domain.plan import (
     Stop,
 )
 from hybrid.domain.run import RunState
-from hybrid.ports.store import Bundle, Decide, Post, World
+from hybrid.ports.store import Bundle, Decide, Note, Post, World
 from hybrid.reconcile.drafts import Draft, Drafts
 
 Prepare = Callable[[Claim], str]
@@ -50,12 +51,25 @@ def enact(plan: Plan, world: World, prepare: Prepare) -> tuple[Bundle, ...]:
             draft.rest_on(ref.kind, ref.id, ref.version)
         for job_id in _jobs_of(drafts, bundle):
             if (decision := changed.pop(job_id, None)) is not None:
-                draft.add(Decide(decision))
+                _decide(draft, decision)
     if changed:
         draft = drafts.draft("decisions")
         for decision in changed.values():
-            draft.add(Decide(decision))
+            _decide(draft, decision)
     return drafts.bundles()
+
+
+def _decide(draft: Draft, decision: Decision) -> None:
+    draft.add(Decide(decision))
+    event = Event(
+        kind=EventKind.JOB,
+        subject=decision.job_id,
+        what=f"decided: {decision.verdict}",
+        at=decision.at,
+        words=decision.sentence,
+        job_id=decision.job_id,
+    )
+    draft.add(Note(event))
 
 
 def _jobs_of(drafts: Drafts, bundle: ActionBundle) -> Iterable[JobId]:

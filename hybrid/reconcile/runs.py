@@ -207,6 +207,7 @@ def _run_over(
         ended_at=ended_at,
         exit_code=outcome.exit_code,
         stop_cause=outcome.cause,
+        outputs=_outputs(run, ranks),
     )
     if outcome.state is JobState.SUCCEEDED and run.started_at is not None:
         lessons.finished(job, run, ended_at - run.started_at)
@@ -214,6 +215,11 @@ def _run_over(
     lessons.used(job.team, held_gpus(run) * held_s, now, rules.usage_half_life_s)
     job = replace(job, cost_micros=job.cost_micros + cost_micros(run.price_micros_per_hour, held_s))
     return run, _job_after(job, run, outcome, now)
+
+
+def _outputs(run: Run, ranks: Ranks) -> tuple[str, ...]:
+    by_rank = [ranks[rank].outputs if rank in ranks else "" for rank in range(len(run.slots))]
+    return tuple(by_rank) if any(by_rank) else ()
 
 
 def held_gpus(run: Run) -> float:

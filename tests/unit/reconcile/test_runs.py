@@ -243,3 +243,16 @@ def test_the_cost_of_a_cloud_run_is_added_to_its_job() -> None:
     world = one(a_run(price_micros_per_hour=3_600_000))
     _, job = after(world, an_observation(ranks=(an_ended_rank(code=0),), at=NOW + 20))
     assert job.cost_micros == 10_000_000 // 1000
+
+
+def test_outputs_are_kept_with_their_run_by_rank() -> None:
+    world = one(a_run(slots=GANG), None, a_node("n2"))
+    digest = "sha256:" + "0" * 64
+    ranks = (
+        an_ended_rank(code=0, outputs=digest),
+        an_ended_rank(code=0, rank=1, node="n2"),
+    )
+    run, _ = after(world, an_observation(ranks=ranks))
+    assert run.outputs == (digest, "")
+    run, _ = after(one(), an_observation(ranks=(an_ended_rank(code=0),)))
+    assert run.outputs == ()
