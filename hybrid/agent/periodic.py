@@ -31,6 +31,7 @@ _QUIET_S = 0.5
 _LOOK_S = 0.4
 _RATE_GIB_PER_S = 0.1
 _MOVING_TRIES = 3
+_OPEN_AGAIN_S = 30.0
 _FINAL_TRIES = 3
 FINAL_DEADLINE_S = 900.0
 
@@ -58,18 +59,25 @@ class CheckpointKeeper:
         self._moving = 0
         self.problem = ""
         self.last = self._recalled()
-        self.saver = self._open(config.checkpoint_url or document.checkpoint_url)
+        self._url = config.checkpoint_url or document.checkpoint_url
+        self._saver: Saver | None = None
+        self._open_again_s = float("-inf")
 
-    def _open(self, url: str) -> Saver | None:
-        if not url:
-            return None
-        stamps = self._folder.path / "stamps.json"
+    def saver(self) -> Saver | None:
+        """The way to the store, opened on first use (which may take a while); None without one,
+        or while it cannot be opened: then ``problem`` says why, and it is tried again later."""
+        if self._saver is not None or not self._url or boottime_s() < self._open_again_s:
+            return self._saver
         try:
-            return Saver(CheckpointStore.open(url), self._document, stamps)
-        except (ValueError, ImportError, CheckpointError) as error:
-            self.problem = f"the checkpoint store cannot be opened: {error}"
+            store = CheckpointStore.open(self._url)
+        except (ValueError, ImportError, CheckpointError, OSError) as error:
+            self._open_again_s = boottime_s() + _OPEN_AGAIN_S
+            self.problem = f"the checkpoint store cannot be opened: {error}"[:4096]
             _log.error("no checkpoint store", run=self._document.run_id, error=str(error))
+            self._changed()
             return None
+        self._saver = Saver(store, self._document, self._folder.path / "stamps.json")
+        return self._saver
 
     def _recalled(self) -> WireCheckpoint | None:
         """What an agent before this one had committed of the run."""
@@ -97,10 +105,10 @@ class CheckpointKeeper:
         """
         now_s = boottime_s()
         if (
-            self.saver is None
-            or not self._document.spec.checkpoint.enabled
+            not self._document.spec.checkpoint.enabled
             or status.started is None
             or now_s < self._look_at_s
+            or self.saver() is None
         ):
             return
         progress = read_progress(self._folder.progress)
@@ -136,7 +144,7 @@ class CheckpointKeeper:
         A store that does not answer is asked again for up to :data:`FINAL_DEADLINE_S`; one that is
         full or read-only a few times. ``pause`` sleeps, and may raise when the agent ends.
         """
-        if self.saver is None:
+        if self.saver() is None:
             return
         listing = self._listing()
         if listing is None or not listing.files or listing == self._committed:
@@ -157,9 +165,10 @@ class CheckpointKeeper:
 
     def _commit(self, listing: Listing) -> Exception | None:
         """Commit the directory; what stood in the way, if anything."""
-        assert self.saver is not None
+        saver = self.saver()
+        assert saver is not None
         try:
-            done = self.saver.commit(self._folder.checkpoint, self._step(listing))
+            done = saver.commit(self._folder.checkpoint, self._step(listing))
         except SnapshotChanged as error:
             self._moving += 1
             self._seen = None

@@ -25,9 +25,9 @@ from hybrid.agent.launch import (
     SecretUnavailable,
     build_order,
 )
+from hybrid.agent.periodic import CheckpointKeeper
 from hybrid.agent.protocol import RunDocument
 from hybrid.agent.run_folder import RunFolder
-from hybrid.agent.saving import Saver
 from hybrid.agent.transport import ServerClient, ServerRefused, ServerUnreachable, WrongBytes
 
 DOWNLOAD_DEADLINE_S = 900.0
@@ -56,7 +56,7 @@ class Stage:
         self,
         folder: RunFolder,
         document: RunDocument,
-        saver: Saver | None,
+        keeper: CheckpointKeeper,
         stopped: Callable[[], bool],
     ) -> tuple[Launchable, int | None]:
         """Everything but starting it; what to start, and the step that the checkpoint brought
@@ -64,7 +64,7 @@ class Stage:
         folder.clear_for_staging()
         self._bring_work(folder, document, stopped)
         _check(stopped)
-        step = self._restore(folder, document, saver)
+        step = self._restore(folder, document, keeper)
         _check(stopped)
         return self.launchable(folder, document, resumed=step is not None), step
 
@@ -156,11 +156,15 @@ class Stage:
         finally:
             folder.download.unlink(missing_ok=True)
 
-    def _restore(self, folder: RunFolder, document: RunDocument, saver: Saver | None) -> int | None:
+    def _restore(
+        self, folder: RunFolder, document: RunDocument, keeper: CheckpointKeeper
+    ) -> int | None:
         if document.resume is None:
             return None
+        saver = keeper.saver()
         if saver is None:
-            raise StagingFailed("the run resumes from a checkpoint, and no store was named")
+            words = keeper.problem or "no checkpoint store was named"
+            raise StagingFailed(f"the run resumes from a checkpoint: {words}")
         try:
             return saver.restore(folder.checkpoint, document.resume)
         except CheckpointError as error:

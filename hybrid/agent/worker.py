@@ -290,7 +290,7 @@ class RunWorker:
         if folder.was_guarded:
             return self._adopt()
         stopped = self._must_not_start
-        launchable, step = stage.prepare(folder, self._document, self.keeper.saver, stopped)
+        launchable, step = stage.prepare(folder, self._document, self.keeper, stopped)
         folder.note(first_step=step or 0)
         with self._lock:
             self._first_step = step or 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hybrid.domain.job import StopCause
+from hybrid.domain.job import Checkpoint, StopCause
 from hybrid.domain.job_spec import Checkpointing, JobSpec, Resources
 from hybrid.ports.engine import RankPhase
 from tests.doubles.node_server import NodeServer, wait_until
@@ -92,3 +92,30 @@ print(*(os.environ[n] for n in names), (d / "STEP").read_text() if (d / "STEP").
             assert server.printed(again, rank).endswith(f"{rank} 2 10\n")
     finally:
         other.clean_up()
+
+
+def test_a_store_of_an_unknown_kind_is_told_and_a_fresh_run_goes_on(
+    server: NodeServer, tmp_path: Path
+) -> None:
+    agent = AgentProcess(tmp_path / "agent", server, checkpoint_url="carrier-pigeon://loft")
+    agent.start()
+    try:
+        spec = python("import time; time.sleep(60)", checkpoint=Checkpointing(enabled=True))
+        run = server.run(spec)
+        told = server.wait_for(run, lambda r: bool(r.checkpoint_problem))
+        assert told.checkpoint_problem.startswith("the checkpoint store cannot be opened")
+        assert told.phase is RankPhase.RUNNING
+        server.engine.stop(run, StopCause.CANCEL, 1.0, 1)
+        server.wait_ended(run)
+    finally:
+        agent.clean_up()
+
+
+def test_a_checkpoint_that_is_gone_is_a_problem_and_nothing_starts(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    saved = Checkpoint(seq=100_001, step=5, committed_at=1.0, size_bytes=1, commit_s=0.1)
+    run = server.run(python("pass", checkpoint=Checkpointing(enabled=True)), checkpoint=saved)
+    ended = server.wait_ended(run)
+    assert (ended.exit_code, ended.started_at) == (None, None)
+    assert ended.problem.startswith("the checkpoint cannot be restored: job ")
