@@ -25,13 +25,18 @@ LevelOption = Annotated[
 
 
 def log_to_stderr(level: Level) -> None:
-    """Lines for people on a terminal, one JSON object a line elsewhere."""
+    """Lines for people on a terminal, one JSON object a line elsewhere. Tracebacks never show the
+    values of variables: there may be secrets among them."""
     import structlog
+    import structlog.tracebacks
 
     number = logging.getLevelNamesMapping()[level.upper()]
     terminal = sys.stderr.isatty()
+    without_locals = structlog.processors.ExceptionRenderer(
+        structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+    )
     shown: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(colors=terminal)
+        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
         if terminal
         else structlog.processors.JSONRenderer()
     )
@@ -40,7 +45,7 @@ def log_to_stderr(level: Level) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [structlog.processors.dict_tracebacks]),
+            *([] if terminal else [without_locals]),
             shown,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(number),

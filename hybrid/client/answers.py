@@ -80,6 +80,7 @@ class Run(Answer):
     exit_code: int | None
     resumed_from: int | None
     progress: Progress | None
+    outputs: tuple[str, ...] = ()
 
 
 class Decision(Answer):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -131,6 +130,6 @@ def _gpus(*, declared: bool) -> GpuInventory | None:
 
 def _end_with_stdin() -> None:
     """End when whoever started us is gone: then nobody holds the other end of our input."""
-    while sys.stdin.buffer.read(1 << 10):
+    while os.read(0, 1 << 10):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

@@ -1,0 +1,207 @@
+"""Pools, nodes, offers, claims, budgets and policies as tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import yaml
+
+from hybrid.cli.tables import line, pairs, stack, table
+from hybrid.cli.views import gpu_name
+from hybrid.cli.words import ago, dollars, plural, span
+from hybrid.client import answers as said
+
+
+def nodes(found: said.NodeList) -> Any:
+    """All nodes."""
+    now = datetime.now(UTC)
+    return table(
+        ("id", "state", "pool", "gpus", ">busy", ">cpus", ">memory", "runs", "joined", "remarks"),
+        (
+            (
+                node.id,
+                node.state,
+                node.pool,
+                _devices(node.gpus),
+                f"{sum(bool(gpu.run_ids) for gpu in node.gpus)}/{len(node.gpus)}",
+                f"{node.cpus:g}",
+                f"{node.memory_gib:.0f} GiB",
+                " ".join(node.run_ids),
+                ago(node.joined_at, now),
+                _remarks(node),
+            )
+            for node in found.nodes
+        ),
+        empty="no nodes; `hybrid token create --join POOL` makes a token for one to join with",
+    )
+
+
+def _devices(gpus: Sequence[said.Gpu]) -> str:
+    counts = Counter((gpu.model, gpu.virtual) for gpu in gpus)
+    return ", ".join(
+        f"{count}× {gpu_name(model)}{' (virtual)' if virtual else ''}"
+        for (model, virtual), count in counts.items()
+    )
+
+
+def _remarks(node: said.Node) -> str:
+    said_ = [f"GPU {gpu.index}: {gpu.health_reason}" for gpu in node.gpus if not gpu.healthy]
+    if node.cordon_cause:
+        said_.insert(0, node.cordon_cause)
+    if node.claim_id:
+        said_.append(node.claim_id)
+    return "; ".join(said_)
+
+
+def pools(found: said.PoolList) -> Any:
+    """All pools."""
+    return table(
+        ("name", "kind", ">nodes", ">gpus", ">machines", ">runs", "about"),
+        (
+            (
+                pool.name,
+                str(pool.spec.get("kind", "")),
+                str(pool.nodes),
+                str(pool.gpus),
+                str(pool.machines) if pool.spec.get("kind") == "burst" else "–",
+                str(pool.runs),
+                _about(pool.spec),
+            )
+            for pool in found.pools
+        ),
+        empty="no pools",
+    )
+
+
+def _about(spec: dict[str, Any]) -> str:
+    if spec.get("kind") != "burst":
+        return str(spec.get("description", ""))
+    ceilings = spec.get("ceilings", {})
+    markets = "/".join(str(each) for each in spec.get("markets", ())).replace("_", "-")
+    return (
+        f"{spec.get('provider')} {spec.get('region')}, {markets},"
+        f" at most {plural(ceilings.get('machines', 0), 'machine')}"
+        f" and ${ceilings.get('usd_per_hour')}/h"
+    )
+
+
+def pool(found: said.Pool) -> Any:
+    """One pool."""
+    use = pairs(
+        (
+            ("version", str(found.version)),
+            ("nodes", f"{found.nodes} with {plural(found.gpus, 'GPU')}"),
+            ("machines", str(found.machines) if found.spec.get("kind") == "burst" else ""),
+            ("runs", str(found.runs)),
+        )
+    )
+    return stack(use, line(yaml.safe_dump(found.spec, sort_keys=False).rstrip()))
+
+
+def offers(found: said.OfferList) -> Any:
+    """What could be had, what is ignored, and who could not be asked."""
+    now = datetime.now(UTC)
+    usable = table(
+        ("pool", "machine", "market", "zone", "gpus", ">price/h", ">at most", ">taken/h", "boots",
+         "priced"),
+        (
+            (
+                offer.pool,
+                offer.machine_type,
+                offer.market.replace("_", "-"),
+                offer.zone,
+                f"{offer.gpus}× {gpu_name(offer.gpu_model)}" if offer.gpus else "none",
+                dollars(offer.price_usd_per_hour),
+                dollars(offer.price_ceiling_usd_per_hour),
+                f"{offer.interruptions_per_hour:.1%}" if offer.market == "spot" else "–",
+                span(offer.boot_s),
+                ago(offer.priced_at, now),
+            )
+            for offer in found.offers
+        ),
+        empty="no offers",
+    )  # fmt: skip
+    ignored = table(("ignored", "why"), ((each.what, each.why) for each in found.ignored))
+    unknown = table(("could not be read",), ((each,) for each in found.unknown))
+    return stack(usable, ignored if found.ignored else None, unknown if found.unknown else None)
+
+
+def claims(found: said.ClaimList) -> Any:
+    """Cloud machines."""
+    now = datetime.now(UTC)
+    return table(
+        ("id", "state", "machine", "what", "zone", "for job", "asked", "paid until", ">held",
+         ">charged", "remarks"),
+        (
+            (
+                claim.id,
+                claim.state,
+                claim.machine_id or "–",
+                f"{claim.offer.machine_type} {claim.offer.market.replace('_', '-')}",
+                claim.offer.zone,
+                claim.job_id,
+                ago(claim.requested_at, now),
+                "–" if claim.ended_at or claim.lease_until is None else ago(claim.lease_until, now),
+                dollars(claim.held_usd),
+                dollars(claim.charged_usd),
+                _claim_remarks(claim, now),
+            )
+            for claim in found.claims
+        ),
+        empty="no cloud machines",
+    )  # fmt: skip
+
+
+def _claim_remarks(claim: said.Claim, now: datetime) -> str:
+    if claim.notice_at is not None and claim.ended_at is None:
+        return f"its cloud takes it {ago(claim.notice_at, now)}"
+    return claim.cause
+
+
+def budgets(found: said.BudgetList) -> Any:
+    """Budgets."""
+    return table(
+        ("name", "for", "period", ">limit", ">charged", ">held", ">free", "state"),
+        (
+            (
+                each.name,
+                each.scope if each.subject is None else f"{each.scope} {each.subject}",
+                each.period,
+                dollars(each.limit_usd),
+                dollars(each.charged_usd),
+                dollars(each.held_usd),
+                dollars(each.free_usd),
+                "overdrawn" if each.overdrawn else "",
+            )
+            for each in found.budgets
+        ),
+        empty="no budget covers you; budgets are part of the policy",
+    )
+
+
+def policy_check(found: said.PolicyCheck) -> Any:
+    """What a policy would change."""
+    if not found.changes:
+        return line(f"a policy; it changes nothing against version {found.version}")
+    return stack(
+        line(f"a policy; against version {found.version} it changes:"),
+        table(
+            ("what", "from", "to"),
+            ((each.path, _value(each.before), _value(each.after)) for each in found.changes),
+        ),
+    )
+
+
+def _value(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, str):
+        return value
+    return (
+        yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+        .removesuffix("\n...\n")
+        .rstrip()
+    )
