@@ -52,9 +52,9 @@ class ProviderSettings(Written):
     Credentials are not written here: they come from where the cloud's own library looks.
     """
 
-    name: Name
+    name: Name = Field(description="As pools refer to it.")
     kind: Name = Field(description="Which provider: the name of a `hybrid.providers` entry point.")
-    region: Name
+    region: Name = Field(description="One region; another one is another provider.")
     endpoint_url: Annotated[str, Field(pattern=r"^https?://", max_length=512)] | None = Field(
         default=None, description="Instead of the cloud's own: a private endpoint, or a sandbox."
     )
@@ -70,18 +70,25 @@ class Settings(BaseSettings):
         env_prefix="HYBRID_", extra="forbid", frozen=True, allow_inf_nan=False
     )
 
-    state_dir: Path = Field(default_factory=default_state_dir)
-    config_file: Path | None = None
+    state_dir: Path = Field(
+        default_factory=default_state_dir,
+        description="`$XDG_DATA_HOME/hybrid` if omitted, else `~/.local/share/hybrid`.",
+    )
+    config_file: Path | None = Field(
+        default=None, description="The settings file; `config.yaml` in the state directory if any."
+    )
     database_url: SecretStr | None = Field(
         default=None, description="SQLAlchemy URL; SQLite in the state directory if omitted."
     )
-    host: str = Field(default="127.0.0.1", min_length=1, max_length=255)
+    host: str = Field(
+        default="127.0.0.1", min_length=1, max_length=255, description="Address to listen on."
+    )
     port: int = Field(default=DEFAULT_PORT, ge=0, le=65_535, description="0: any free port.")
     advertise_url: Annotated[str, Field(pattern=r"^https?://\S+$")] | None = Field(
         default=None, description="Where nodes and users reach the server."
     )
-    tls_cert: Path | None = None
-    tls_key: Path | None = None
+    tls_cert: Path | None = Field(default=None, description="Certificate chain in PEM.")
+    tls_key: Path | None = Field(default=None, description="Its private key in PEM.")
     tls_ca: Path | None = Field(
         default=None, description="What nodes trust the server by, if no public CA signed for it."
     )
@@ -89,7 +96,9 @@ class Settings(BaseSettings):
         default=False, description="A proxy in front speaks TLS; bind off loopback without it."
     )
 
-    tick_s: Seconds = Field(default=2.0, gt=0, le=300, description="Between two looks at the world")
+    tick_s: Seconds = Field(
+        default=2.0, gt=0, le=300, description="Between two looks at the world."
+    )
     run_lease_s: Seconds = Field(
         default=600.0, ge=5, le=86_400, description="How long a node goes on unheard."
     )
@@ -108,7 +117,9 @@ class Settings(BaseSettings):
     list_every_s: Seconds = Field(
         default=5.0, gt=0, le=300, description="Between listings of a cloud with live claims."
     )
-    list_idle_every_s: Seconds = Field(default=60.0, gt=0, le=3600)
+    list_idle_every_s: Seconds = Field(
+        default=60.0, gt=0, le=3600, description="Between listings of a cloud without any."
+    )
     offers_every_s: Seconds = Field(
         default=60.0, gt=0, le=3600, description="Between two looks at a cloud's prices."
     )
@@ -128,17 +139,21 @@ class Settings(BaseSettings):
     artifacts_url: str | None = Field(
         default=None, description="Where work folders and outputs go (fsspec URL)."
     )
-    artifact_limit_gib: float = Field(default=4.0, gt=0, le=1024)
+    artifact_limit_gib: float = Field(default=4.0, gt=0, le=1024, description="Of one upload.")
     log_limit_mib: float = Field(default=64.0, gt=0, le=65_536, description="Kept of one rank.")
 
-    providers: tuple[ProviderSettings, ...] = ()
+    providers: tuple[ProviderSettings, ...] = Field(
+        default=(), description="Clouds that burst pools may name."
+    )
     policy_file: Path | None = Field(
         default=None, description="The policy to begin with, while none has been set."
     )
     local_pool: bool = Field(
         default=True, description="Begin with a pool `local`, while there is no pool."
     )
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least severity that is logged."
+    )
     log_json: bool = Field(default=False, description="One JSON object a line.")
     open_metrics: bool = Field(default=False, description="/metrics asks for no token.")
 

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import sys
 import types
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Annotated, Any, Union, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import AwareDatetime, BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from hybrid.domain.quantities import format_duration, parse_duration_s
+from hybrid.domain.quantities import format_duration, parse_duration_s, parse_gib
 from policies.document import PolicyDocument
 from policies.presets import CLASSES
 from policies.sections import Strategy
@@ -40,7 +42,7 @@ def page() -> str:
     parts = [_HEAD, _sections(PolicyDocument)]
     for name, info in PolicyDocument.model_fields.items():
         for model in _models_in(info.annotation):
-            _chapter(name, model, parts)
+            parts.extend(chapters(name, model))
     parts.append(_presets())
     return "\n".join(parts)
 
@@ -63,8 +65,8 @@ def _prose(doc: str) -> str:
     return " ".join(doc.split()).replace("``", "`")
 
 
-def _chapter(path: str, model: type[BaseModel], parts: list[str]) -> None:
-    """One model's table, then those of the models its fields hold."""
+def chapters(path: str, model: type[BaseModel]) -> list[str]:
+    """One model's table in Markdown, then those of the models its fields hold."""
     lines = [f"## {path}", "", _prose(model.__doc__ or ""), ""]
     lines += ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, info in model.model_fields.items():
@@ -72,10 +74,11 @@ def _chapter(path: str, model: type[BaseModel], parts: list[str]) -> None:
         lines.append(f"| `{name}` | {_type(info)} | {_default(info)} | {meaning} |")
     if model.__name__ == "PriorityClass":
         lines += ["", *_classes()]
-    parts.append("\n".join([*lines, ""]))
+    parts = ["\n".join([*lines, ""])]
     for name, info in model.model_fields.items():
         for inner in _models_in(info.annotation):
-            _chapter(f"{path}.{name}", inner, parts)
+            parts += chapters(f"{path}.{name}", inner)
+    return parts
 
 
 def _classes() -> list[str]:
@@ -106,27 +109,42 @@ def _models_in(annotation: Any) -> Any:
 
 
 def _type(info: FieldInfo) -> str:
-    if any(getattr(m, "func", None) is parse_duration_s for m in info.metadata):
-        return "duration"
-    return _named(info.annotation)
+    return _quantity(info.metadata) or _named(info.annotation)
 
 
-_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+_NAMES = {
+    str: "text",
+    int: "whole number",
+    float: "number",
+    bool: "true or false",
+    Any: "anything",
+    Decimal: "amount",
+    Path: "path",
+    SecretStr: "text, kept secret",
+    AwareDatetime: "instant with its offset",
+    datetime: "instant",
+}
+_QUANTITIES: dict[Any, str] = {parse_duration_s: "duration", parse_gib: "size"}
+
+
+def _quantity(metadata: Any) -> str | None:
+    """The name of a type that is written with its unit."""
+    found = (_QUANTITIES.get(getattr(each, "func", None)) for each in metadata)
+    return next(filter(None, found), None)
 
 
 def _named(annotation: Any) -> str:
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        funcs = {getattr(m, "func", None) for m in inner[1:]}
-        if parse_duration_s in funcs:
-            return "duration"
-        return _named(inner[0])
+        return _quantity(inner[1:]) or _named(inner[0])
     if origin in (Union, types.UnionType):
         return " or ".join(_named(a) for a in inner if a is not type(None))
     if origin is tuple:
         return f"list of {_named(inner[0])}"
-    if annotation is Decimal:
-        return "amount"
+    if origin is dict:
+        return f"mapping of names to {_named(inner[1])}"
+    if origin is Literal:
+        return " \\| ".join(f"`{each}`" for each in inner)
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return " \\| ".join(f"`{member}`" for member in annotation)
     return _NAMES.get(annotation) or _spaced(annotation.__name__)
@@ -146,8 +164,14 @@ def _default(info: FieldInfo) -> str:
         return "none"
     if value in ((), {}):
         return "empty"
+    if isinstance(value, Path) and info.default_factory is not None:
+        return "see there"  # it depends on whose program this is
+    if isinstance(value, tuple):
+        return ", ".join(f"`{each}`" for each in value)
     if _type(info) == "duration":
         return f"`{format_duration(value)}`"
+    if _type(info) == "size":
+        return f"`{value:g}GiB`"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
@@ -159,7 +183,7 @@ def _bounds(info: FieldInfo) -> str:
         f"{sign} {getattr(m, word):,}"
         for m in info.metadata
         for word, sign in _WORDS
-        if getattr(m, word, None) is not None
+        if isinstance(getattr(m, word, None), int | float | Decimal)
     ]
     return f"({', '.join(found)})" if found else ""
 

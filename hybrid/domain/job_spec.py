@@ -77,25 +77,31 @@ class GpuRequest(Written):
         examples=[["a100-80gb", "h100"]],
     )
     memory: Gib | None = Field(default=None, description="Least usable memory of each GPU.")
-    min_compute_capability: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")] | None = None
+    min_compute_capability: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")] | None = Field(
+        default=None, description="Least CUDA compute capability.", examples=["8.0"]
+    )
     link: LinkClass = Field(
         default=LinkClass.ANY, description="Slowest acceptable link between the job's GPUs."
     )
     share: float = Field(
         default=1.0, gt=0, le=1, description="Fraction of one GPU; below 1 only with gpus: 1."
     )
-    mig_profile: Annotated[str, StringConstraints(max_length=32)] | None = None
+    mig_profile: Annotated[str, StringConstraints(max_length=32)] | None = Field(
+        default=None, description="A MIG slice of one GPU.", examples=["1g.10gb"]
+    )
 
 
 class Resources(Written):
     """A gang of ``nodes`` machines with ``gpus`` devices each."""
 
-    nodes: int = Field(default=1, ge=1, le=4096)
+    nodes: int = Field(default=1, ge=1, le=4096, description="Machines that run it together.")
     gpus: int = Field(default=1, ge=0, le=64, description="GPUs on each node; 0 for a CPU job.")
-    gpu: GpuRequest = GpuRequest()
+    gpu: GpuRequest = Field(default=GpuRequest(), description="Which devices will do.")
     cpus: float = Field(default=1, gt=0, le=4096, description="CPU cores on each node.")
     memory: Gib = Field(default=1, description="Memory on each node.")
-    architecture: Literal["x86_64", "aarch64"] | None = None
+    architecture: Literal["x86_64", "aarch64"] | None = Field(
+        default=None, description="Of the processor; either if omitted."
+    )
 
     @model_validator(mode="after")
     def _a_share_is_of_one_gpu(self) -> Self:
@@ -114,7 +120,9 @@ class Resources(Written):
 class Checkpointing(Written):
     """How the job saves its work. A job without it restarts from the beginning."""
 
-    enabled: bool = False
+    enabled: bool = Field(
+        default=False, description="The job saves its work and goes on from what it saved."
+    )
     interval: Seconds = Field(default=600, gt=0, description="How often the job saves by itself.")
     size: Gib = Field(default=1, description="Expected size, until one has been measured.")
     keep: int = Field(default=3, ge=1, le=100, description="Checkpoints kept.")
@@ -126,14 +134,16 @@ class Checkpointing(Written):
 class Stopping(Written):
     """How the job is asked to stop."""
 
-    signal: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP"] = "SIGTERM"
+    signal: Literal["SIGTERM", "SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP"] = Field(
+        default="SIGTERM", description="What asks the job to save and end."
+    )
     grace: Seconds = Field(default=30, le=3600, description="Between the signal and SIGKILL.")
 
 
 class Retries(Written):
     """What happens after a failure that is the job's own."""
 
-    max: int = Field(default=0, ge=0, le=100)
+    max: int = Field(default=0, ge=0, le=100, description="How often it is tried again.")
     backoff: Seconds = Field(default=10, description="Before the first retry; doubles each time.")
     on_spot_restart: bool = Field(
         default=False,
@@ -144,11 +154,19 @@ class Retries(Written):
 class Where(Written):
     """Where the job may run. Empty lists mean anywhere."""
 
-    pools: tuple[Name, ...] = Field(default=(), max_length=64)
-    providers: tuple[Name, ...] = Field(default=(), max_length=16)
-    regions: tuple[Name, ...] = Field(default=(), max_length=64)
-    burst: BurstRule = BurstRule.ALLOWED
-    markets: tuple[Market, ...] = Field(default=(), max_length=2)
+    pools: tuple[Name, ...] = Field(default=(), max_length=64, description="Only these pools.")
+    providers: tuple[Name, ...] = Field(
+        default=(), max_length=16, description="Of clouds, only these providers."
+    )
+    regions: tuple[Name, ...] = Field(
+        default=(), max_length=64, description="Of clouds, only these regions."
+    )
+    burst: BurstRule = Field(
+        default=BurstRule.ALLOWED, description="Whether it may leave the premises."
+    )
+    markets: tuple[Market, ...] = Field(
+        default=(), max_length=2, description="Of clouds, only these markets."
+    )
 
 
 class Data(Written):
@@ -161,8 +179,12 @@ class Data(Written):
 class SecretRef(Written):
     """Where a node finds a secret. The value is never stored or shown."""
 
-    file: Annotated[str, StringConstraints(pattern=r"^/", max_length=512)] | None = None
-    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    file: Annotated[str, StringConstraints(pattern=r"^/", max_length=512)] | None = Field(
+        default=None, description="An absolute path on the node."
+    )
+    env: Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = Field(
+        default=None, description="A variable of the node's agent."
+    )
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -178,7 +200,7 @@ class JobSpec(Written):
     catalogue unless the job names exactly one model; ``walltime`` is a hard limit on any one run.
     """
 
-    name: Name = "job"
+    name: Name = Field(default="job", description="For people; it need not be unique.")
     team: Name | None = Field(default=None, description="Who pays; the token's team if omitted.")
     priority: Name = Field(default="normal", description="A priority class of the policy.")
     command: tuple[Annotated[str, StringConstraints(max_length=32_768)], ...] = Field(
@@ -197,12 +219,19 @@ class JobSpec(Written):
         default=(), max_length=64, description="Paths under the work folder that come back."
     )
     env: dict[str, Annotated[str, StringConstraints(max_length=32_768)]] = Field(
-        default_factory=dict, max_length=256
+        default_factory=dict, max_length=256, description="Variables for the process."
     )
-    secrets: dict[str, SecretRef] = Field(default_factory=dict, max_length=64)
-    resources: Resources = Resources()
-    where: Where = Where()
-    profile: Profile = Profile.BALANCED
+    secrets: dict[str, SecretRef] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="Variables whose values the node looks up; they are never stored or shown.",
+    )
+    resources: Resources = Field(default=Resources(), description="What it needs to run.")
+    where: Where = Field(default=Where(), description="Where it may run.")
+    profile: Profile = Field(
+        default=Profile.BALANCED,
+        description="What bounds its speed: a first guess for GPUs it has not run on.",
+    )
     family: Name | None = Field(
         default=None, description="Jobs of one family share what was learned of their speed."
     )
@@ -211,9 +240,15 @@ class JobSpec(Written):
         max_length=64,
         description="Measured speed per GPU model, relative to each other.",
     )
-    expected_runtime: Seconds | None = Field(default=None, gt=0)
+    expected_runtime: Seconds | None = Field(
+        default=None, gt=0, description="Of the whole job; waits and costs are predicted from it."
+    )
     walltime: Seconds = Field(default=86_400, gt=0, description="Hard limit on one run.")
-    deadline: AwareDatetime | None = None
+    deadline: AwareDatetime | None = Field(
+        default=None,
+        description="Options that would miss it are ruled out.",
+        examples=["2031-05-02T08:00:00Z"],
+    )
     value_per_hour: Decimal | None = Field(
         default=None,
         ge=0,
@@ -223,10 +258,10 @@ class JobSpec(Written):
     max_cost: Decimal | None = Field(
         default=None, gt=0, le=10_000_000, description="Most this job may cost in USD, in clouds."
     )
-    checkpoint: Checkpointing = Checkpointing()
-    stop: Stopping = Stopping()
-    retries: Retries = Retries()
-    data: Data = Data()
+    checkpoint: Checkpointing = Field(default=Checkpointing(), description="How it saves its work.")
+    stop: Stopping = Field(default=Stopping(), description="How it is asked to stop.")
+    retries: Retries = Field(default=Retries(), description="What happens when it fails.")
+    data: Data = Field(default=Data(), description="What travels with it to a cloud and back.")
 
     @field_validator("command", mode="before")
     @classmethod

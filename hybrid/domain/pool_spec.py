@@ -17,35 +17,45 @@ Tag = Annotated[str, StringConstraints(pattern=r"^[\w .:/=+@-]*$", max_length=25
 class LocalPool(Written):
     """Machines that are owned. They are never shut down."""
 
-    kind: Literal["local"]
-    name: Name
-    engine: Name = "agent"
+    kind: Literal["local"] = Field(description="Owned machines.")
+    name: Name = Field(description="As jobs, nodes and prices refer to it.")
+    engine: Name = Field(default="agent", description="What runs jobs on its nodes.")
     rate_per_gpu_hour: Decimal = Field(
         default=Decimal("0.10"),
         ge=0,
         le=1000,
         description="Energy and wear of one busy GPU in USD per hour; not what it could earn.",
     )
-    description: str = Field(default="", max_length=1000)
+    description: str = Field(default="", max_length=1000, description="For people.")
 
 
 class Zone(Written):
     """One zone of a region, and the subnet machines go into there."""
 
-    name: Name
-    subnet: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9/_.-]{1,255}$")] | None = None
+    name: Name = Field(description="The zone's name.", examples=["us-east-1a"])
+    subnet: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9/_.-]{1,255}$")] | None = Field(
+        default=None, description="The zone's default subnet if omitted."
+    )
 
 
 class LaunchTemplate(Written):
     """What machines are made from: usually one of the outputs of the Terraform module."""
 
-    id: Annotated[str, StringConstraints(max_length=255)] | None = None
-    version: Annotated[str, StringConstraints(pattern=r"^(\d{1,10}|\$Latest|\$Default)$")] = (
-        "$Default"
+    id: Annotated[str, StringConstraints(max_length=255)] | None = Field(
+        default=None, description="The cloud's own launch template."
     )
-    image: Annotated[str, StringConstraints(max_length=255)] | None = None
-    instance_profile: Annotated[str, StringConstraints(max_length=255)] | None = None
-    security_groups: tuple[str, ...] = Field(default=(), max_length=16)
+    version: Annotated[str, StringConstraints(pattern=r"^(\d{1,10}|\$Latest|\$Default)$")] = Field(
+        default="$Default", description="Of the launch template."
+    )
+    image: Annotated[str, StringConstraints(max_length=255)] | None = Field(
+        default=None, description="Image; goes before that of the launch template."
+    )
+    instance_profile: Annotated[str, StringConstraints(max_length=255)] | None = Field(
+        default=None, description="The role that machines have, by name."
+    )
+    security_groups: tuple[str, ...] = Field(
+        default=(), max_length=16, description="By id; those of the launch template if omitted."
+    )
 
     @model_validator(mode="after")
     def _something_to_start_from(self) -> Self:
@@ -57,7 +67,7 @@ class LaunchTemplate(Written):
 class Ceilings(Written):
     """Limits that hold whatever budgets and policies say."""
 
-    machines: int = Field(ge=0, le=10_000)
+    machines: int = Field(ge=0, le=10_000, description="At any one time.")
     usd_per_hour: Decimal = Field(ge=0, le=1_000_000, description="Of all its machines together.")
 
 
@@ -74,7 +84,9 @@ class Boot(Written):
 class LeaseTerms(Written):
     """How far ahead a machine is paid for."""
 
-    duration: Seconds = Field(default=1800, ge=30, le=86_400)
+    duration: Seconds = Field(
+        default=1800, ge=30, le=86_400, description="Of one lease; renewed when half is used."
+    )
     end_tail: Seconds = Field(
         default=120, description="Paid time between the decision to end a machine and its end."
     )
@@ -83,18 +95,27 @@ class LeaseTerms(Written):
 class BurstPool(Written):
     """A template of cloud machines with ceilings."""
 
-    kind: Literal["burst"]
-    name: Name
-    engine: Name = "agent"
-    provider: Name
-    region: Name
-    zones: tuple[Zone, ...] = Field(min_length=1, max_length=32)
-    template: LaunchTemplate
-    machine_types: tuple[MachineType, ...] = Field(min_length=1, max_length=64)
-    markets: tuple[Market, ...] = Field(default=(Market.ON_DEMAND,), min_length=1, max_length=2)
-    ceilings: Ceilings
-    boot: Boot = Boot()
-    lease: LeaseTerms = LeaseTerms()
+    kind: Literal["burst"] = Field(description="Machines of a cloud.")
+    name: Name = Field(description="As jobs, nodes and prices refer to it.")
+    engine: Name = Field(default="agent", description="What runs jobs on its nodes.")
+    provider: Name = Field(description="One of the server's `providers`, by name.")
+    region: Name = Field(description="The provider's region.")
+    zones: tuple[Zone, ...] = Field(
+        min_length=1, max_length=32, description="Where in the region machines may be."
+    )
+    template: LaunchTemplate = Field(description="What machines are made from.")
+    machine_types: tuple[MachineType, ...] = Field(
+        min_length=1, max_length=64, description="Allowed types.", examples=[["g5.xlarge"]]
+    )
+    markets: tuple[Market, ...] = Field(
+        default=(Market.ON_DEMAND,),
+        min_length=1,
+        max_length=2,
+        description="How machines may be bought.",
+    )
+    ceilings: Ceilings = Field(description="Limits that hold whatever budgets say.")
+    boot: Boot = Field(default=Boot(), description="How long machines take to join.")
+    lease: LeaseTerms = Field(default=LeaseTerms(), description="How far ahead they are paid for.")
     idle_after: Seconds = Field(default=300, description="An idle machine ends after this long.")
     notice: Seconds = Field(
         default=120, description="Warning before a spot machine is taken; its provider's word."
@@ -102,12 +123,18 @@ class BurstPool(Written):
     interruptions_per_hour: float = Field(
         default=0.05, ge=0, le=60, description="Of one spot machine, until measured."
     )
-    disk: Gib = 100
-    disk_usd_per_gib_hour: Decimal = Field(default=Decimal("0.00011"), ge=0, le=1)
-    egress_usd_per_gib: Decimal = Field(default=Decimal("0.09"), ge=0, le=10)
+    disk: Gib = Field(default=100, description="Of one machine, as its template has it.")
+    disk_usd_per_gib_hour: Decimal = Field(
+        default=Decimal("0.00011"), ge=0, le=1, description="What such a disk costs."
+    )
+    egress_usd_per_gib: Decimal = Field(
+        default=Decimal("0.09"), ge=0, le=10, description="What data leaving the cloud costs."
+    )
     transfer_gib_per_s: float = Field(default=0.1, gt=0, le=1000, description="Bytes in and out.")
-    tags: dict[Name, Tag] = Field(default_factory=dict, max_length=32)
-    description: str = Field(default="", max_length=1000)
+    tags: dict[Name, Tag] = Field(
+        default_factory=dict, max_length=32, description="Put on machines and disks besides ours."
+    )
+    description: str = Field(default="", max_length=1000, description="For people.")
 
     @model_validator(mode="after")
     def _zones_once(self) -> Self:
