@@ -19,6 +19,8 @@ _WIDE = 10_000
 _STYLES = {
     "succeeded": "green",
     "ready": "green",
+    "ok": "green",
+    "note": "yellow",
     "running": "cyan",
     "placed": "cyan",
     "pending": "yellow",

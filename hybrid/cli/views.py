@@ -43,9 +43,9 @@ def gang(job: said.JobLine) -> str:
 
 
 def why(job: said.JobLine) -> str:
-    """Why a job is where it is, in its shortest form."""
+    """Why a job is where it is, in one line."""
     if job.state.ended:
-        return job.reason
+        return job.reason.partition("\n")[0].removesuffix("; its last lines:")
     if job.cancel_requested:
         return "being cancelled"
     return "" if job.decision is None else job.decision.sentence
@@ -61,7 +61,7 @@ def job(found: said.Job) -> Any:
             ("job", found.id),
             ("name", found.name),
             ("state", found.state),
-            ("why", why(found)),
+            ("why", found.reason if found.state.ended else why(found)),
             ("team, user", f"{found.team}, {found.user}"),
             ("priority", found.priority),
             ("command", command),
