@@ -37,8 +37,8 @@ EXIT_CHECKPOINTED = 85
 """Exit with this code to say: my work is saved, run me again."""
 
 _PROGRESS_EVERY_S = 0.5
-_stop = threading.Event()
 _installed = False
+_asked_to_stop = False  # not an Event: two signals in a row would meet its lock
 
 
 class _Reporter:
@@ -92,7 +92,7 @@ def should_stop() -> bool:
     if not _installed and threading.current_thread() is threading.main_thread():
         _installed = True
         _install(os.environ.get("HYBRID_STOP_SIGNAL", "SIGTERM"))
-    if not _stop.is_set():
+    if not _asked_to_stop:
         return False
     _reporter.flush()  # the step that is about to be saved
     return True
@@ -103,7 +103,8 @@ def _install(name: str) -> None:
     before = signal.getsignal(signum)
 
     def handler(number: int, frame: FrameType | None) -> None:
-        _stop.set()
+        global _asked_to_stop
+        _asked_to_stop = True
         # SIGINT's own default handler raises KeyboardInterrupt: it asked to die, not to save.
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)

@@ -23,11 +23,12 @@ IGNORES = (
     "print('ready', flush=True)\n"
     "time.sleep(60)\n"
 )
+#: Writes without buffers: the signal may come in the middle of a print.
 COOPERATES = (
-    "import signal, sys, time\n"
-    "def stop(*_): print('saved', flush=True); sys.exit(85)\n"
+    "import os, signal, sys, time\n"
+    "def stop(*_): os.write(1, b'saved\\n'); sys.exit(85)\n"
     "signal.signal(signal.SIGTERM, stop)\n"
-    "print('ready', flush=True)\n"
+    "os.write(1, b'ready\\n')\n"
     "time.sleep(60)\n"
 )
 #: Forks twice with a new session in between: the classic way out of a process group.
