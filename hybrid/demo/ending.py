@@ -32,6 +32,8 @@ class Ended:
     job: said.Job | None
     log: str
     resumed: tuple[int, ...]
+    why: str
+    """What was decided for it when it was first sent somewhere."""
 
     @property
     def run_s(self) -> float:
@@ -122,14 +124,19 @@ class Ending:
 
 def _ended(story: Story, sent: Sent) -> Ended:
     if not sent.id:
-        return Ended(sent, None, "", ())
+        return Ended(sent, None, "", (), sent.refusal)
     job = story.client.job(sent.id)
     texts = [
         b"".join(logs(story.client, sent.id, run=run.id)).decode(errors="replace")
         for run in job.runs
     ]
     resumed = tuple(itertools.chain.from_iterable(map(proof.resumed_from, texts)))
-    return Ended(sent, job, "".join(texts), resumed)
+    decided = [
+        event.words
+        for event in story.client.timeline(sent.id).events
+        if event.what in ("decided: burst", "decided: place")
+    ]
+    return Ended(sent, job, "".join(texts), resumed, decided[0] if decided else "")
 
 
 def _machines_left(story: Story) -> int:
@@ -190,7 +197,8 @@ def _gang_check(jobs: tuple[Ended, ...]) -> Check:
         slot.node_id
         for each in jobs
         if each.sent.job.document["resources"].get("nodes", 1) == 2 and each.job
-        for slot in each.job.runs[-1].slots
+        for run in each.job.runs[-1:]
+        for slot in run.slots
     }
     return Check("the gang ran on two machines", len(nodes) == 2, ", ".join(sorted(nodes)))
 
@@ -327,7 +335,7 @@ def _job_document(each: Ended) -> dict[str, Any]:
         "wait_s": each.job.wait_s,
         "run_s": round(each.run_s, 1),
         "cost_usd": str(each.job.cost_usd),
-        "decision": explained.sentence if explained is not None else "",
+        "decision": each.why,
         "alternatives": [
             {
                 "label": option.label,
@@ -363,7 +371,7 @@ def _job_table(ending: Ending) -> Table:
         table.add_row(
             each.sent.job.name,
             where,
-            explained.sentence if explained else "",
+            each.why,
             wait,
             f"{each.run_s:.1f}",
             f"{each.job.cost_usd:.2f}",

@@ -8,7 +8,7 @@ what decides, launches, checkpoints and ends things is what does so in life.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -26,6 +26,7 @@ SPOT_USD: Final = Decimal("0.4024") * TIME_SCALE
 CAP_USD: Final = Decimal(40)
 NOTICE_S: Final = 8.0
 VIRTUAL_GPUS: Final = "a100-80gb:4:nvlink-pairs"
+LATER_S: Final = 3.0
 WORK: Final = 1024
 """Width of the frozen layers of the demo's training: about 4 ms a step on one core."""
 
@@ -85,7 +86,7 @@ def policy() -> str:
     document = {
         "priority_classes": {
             "low": {"value_per_hour": 12},
-            "normal": {"value_per_hour": 90},
+            "normal": {"value_per_hour": 100},
             "high": {"value_per_hour": 240},
             "urgent": {"value_per_hour": 900},
         },
@@ -98,6 +99,7 @@ def policy() -> str:
             }
         ],
         "burst": {"ceilings": {"machines": 6}},
+        "spot": {"max_interruptions_per_hour": 30, "notice_margin": "1s"},
         "return_home": {"margin_usd": 0.02, "min_stay": "4s"},
         "preemption": {"min_run": "5s"},
     }
@@ -137,11 +139,18 @@ def jobs(now: datetime | None = None) -> tuple[DemoJob, ...]:
     deadline = (now + timedelta(seconds=150)).isoformat()
     # four long ones fill this machine; they say they take longer than they do, as people do
     fillers = tuple(
-        _job(f"pretrain-{letter}", seed, steps=1100, expected_s=45, shows="fills this machine")
+        _job(f"pretrain-{letter}", seed, steps=3500, expected_s=90, shows="fills this machine")
         for seed, letter in enumerate("abcd", start=1)
     )
     return (
         *fillers,
+        *(replace(job, after_s=max(job.after_s, LATER_S)) for job in _after_them(deadline)),
+    )
+
+
+def _after_them(deadline: str) -> tuple[DemoJob, ...]:
+    """What comes once this machine is full."""
+    return (
         _job(
             "eval-at-home",
             5,
@@ -163,8 +172,9 @@ def jobs(now: datetime | None = None) -> tuple[DemoJob, ...]:
         _job(
             "speech-steady",
             7,
-            steps=4200,
-            expected_s=75,
+            steps=9000,
+            expected_s=110,
+            value_per_hour=140,
             where={"markets": ["on_demand"]},
             shows="bursts, and comes home when that is cheaper",
         ),
@@ -221,7 +231,7 @@ def jobs(now: datetime | None = None) -> tuple[DemoJob, ...]:
             expected_s=10,
             priority="urgent",
             shows="cannot wait",
-            after_s=8.0,
+            after_s=14.0,
         ),
     )
 

@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+import httpx
 import yaml
 
 from hybrid.demo import scene
@@ -63,7 +64,7 @@ class Stage:
             ["serve", "--state-dir", str(self.server_dir), "--port", str(self.port)],
             self.cloud.environment(),
         )
-        self._wait_for(self.url_is_up, "server")
+        self._wait_for(self.server_answers, "server")
 
     def start_agent(self, join_token: str = "") -> None:
         """This machine's agent, or the agent again; it remembers who it is."""
@@ -86,14 +87,12 @@ class Stage:
         """End the agent as a power cut would; its guardians and their runs go on."""
         self._kill(self.agent, "agent")
 
-    def url_is_up(self) -> bool:
-        """Whether the server takes connections."""
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(("127.0.0.1", self.port), timeout=0.2),
-        ):
-            return True
-        return False
+    def server_answers(self) -> bool:
+        """Whether the server answers requests: its socket takes connections before that."""
+        try:
+            return httpx.get(f"{self.url}/healthz", timeout=1.0).is_success
+        except httpx.HTTPError:
+            return False
 
     @property
     def admin_token(self) -> str:

@@ -23,9 +23,10 @@ from hybrid.demo.mishaps import Mishaps
 from hybrid.demo.scene import DemoJob
 from hybrid.demo.stage import Stage, StageError
 from hybrid.demo.watch import Screen, Silent
+from hybrid.services.log_lines import log_to_stderr
 
 TICK_S = 0.5
-LONGEST_S = 240.0
+LONGEST_S = 200.0
 """The demo gives up after this long; it takes about two minutes on two cores."""
 ALL_GONE_S = 60.0
 
@@ -34,7 +35,7 @@ Output = Literal["table", "json"]
 
 @dataclass(slots=True)
 class Sent:
-    """A job that was sent: what came of it, and what was decided for it before it first ran."""
+    """A job that was sent: what came of it, and what was weighed for it before it first ran."""
 
     job: DemoJob
     at: float
@@ -43,7 +44,6 @@ class Sent:
     refusal_code: str = ""
     last: said.JobLine | None = None
     explained: said.Explanation | None = None
-    verdicts: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -94,12 +94,13 @@ class Story:
                     self._seen(each, line)
 
     def _seen(self, each: Sent, line: said.JobLine) -> None:
+        before = each.last.decision if each.last is not None else None
         each.last = line
-        verdict = line.decision.verdict if line.decision is not None else ""
-        if verdict and (not each.verdicts or each.verdicts[-1] != verdict):
-            each.verdicts.append(verdict)
-            if verdict in ("place", "burst", "wait") and _before_its_first_run(each):
-                each.explained = self.client.explain(each.id)
+        if line.decision is None or line.decision == before or line.attempts > 0:
+            return
+        explained = self.client.explain(each.id)
+        if explained.alternatives or each.explained is None:
+            each.explained = explained
 
     def send(self, job: DemoJob) -> None:
         """Submit one job over REST."""
@@ -111,10 +112,6 @@ class Story:
         except Problem as refusal:
             each.refusal, each.refusal_code = refusal.detail, refusal.code
             self.note(f"{job.name} is refused at once: {refusal.detail}")
-
-
-def _before_its_first_run(each: Sent) -> bool:
-    return each.explained is None or each.verdicts[-1] in ("place", "burst")
 
 
 def run_demo(
@@ -130,6 +127,8 @@ def run_demo(
     ``serve`` leaves the server up afterwards until interrupted. ``chaos`` kills the server with
     SIGKILL at three random moments and one agent once; ``seed`` makes the moments repeatable.
     """
+    # what the demo's own simulations log is nobody's business; its servers log to files
+    log_to_stderr(level="error")
     with ExitStack() as held:
         folder = held.enter_context(_folder(state_dir))
         stage = Stage(folder)
