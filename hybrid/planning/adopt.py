@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import JobId
 from hybrid.domain.reasons import Reason
+from hybrid.planning.choices import Choices, Waiting
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import fits, offer_shape
 from hybrid.planning.options import CloudTime, Priced, checkpoint_time_s, cloud_time, machine_terms
-from hybrid.planning.schedule import Schedule, Waiting
+from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import burst as burst_rules
 from policies import spot as spot_rules
@@ -30,7 +31,9 @@ class Adoption:
     priced: Priced
 
 
-def adopt(ws: Workspace, waiting: Sequence[Waiting]) -> dict[JobId, Adoption]:
+def adopt(
+    ws: Workspace, choices: Choices, waiting: Sequence[Waiting]
+) -> dict[JobId, Adoption]:
     """Which pending jobs have machines on their way."""
     found: dict[JobId, Adoption] = {}
     for job in waiting:
@@ -40,12 +43,15 @@ def adopt(ws: Workspace, waiting: Sequence[Waiting]) -> dict[JobId, Adoption]:
             if adoption is not None:
                 found[job.job_id] = adoption
     if ws.orphans:
-        _adopt_orphans(ws, waiting, found)
+        _adopt_orphans(ws, choices, waiting, found)
     return found
 
 
 def _adopt_orphans(
-    ws: Workspace, waiting: Sequence[Waiting], found: dict[JobId, Adoption]
+    ws: Workspace,
+    choices: Choices,
+    waiting: Sequence[Waiting],
+    found: dict[JobId, Adoption],
 ) -> None:
     """Each machine nobody waits for goes to the first job in the queue for which it is better
     than home by the margin."""
@@ -56,10 +62,12 @@ def _adopt_orphans(
     ]
     if not rest:
         return
-    home = Schedule(ws).run(rest)
+    home = Schedule(ws, choices).run(rest)
     for claim in ws.orphans:
         for job in rest:
-            if job.job_id in found or job.cls.nodes != 1 or job.cls.sample.team != claim.team:
+            if job.job_id in found or job.cls.nodes != 1:
+                continue
+            if ws.snapshot.jobs[job.job_id].team != claim.team:
                 continue
             adoption = _adoption(ws, job.cls, (claim,))
             start = home.starts.get(job.job_id)

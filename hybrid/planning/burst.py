@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId
-from hybrid.domain.money import cost_micros
 from hybrid.domain.offer import Offer
 from hybrid.planning.adopt import Adoption
+from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud, CloudOption
-from hybrid.planning.schedule import Schedule, Start, Waiting
+from hybrid.planning.options import cost_micros
+from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import burst as burst_rules
 from policies import spot as spot_rules
@@ -30,8 +31,8 @@ by the share of the pool's time that it sets free."""
 _EXACT_CANDIDATES = 6
 """Most promising candidates of a round whose gain is found exactly."""
 
-_BATCH = 40
-"""Of so many candidates one is accepted in each round: re-simulation costs a whole schedule."""
+_ROUNDS = 12
+"""Most rounds in a long queue."""
 
 _NEVER = math.inf
 
@@ -73,18 +74,20 @@ class Bursting:
     def __init__(
         self,
         ws: Workspace,
+        choices: Choices,
         cloud: Cloud,
         waiting: Sequence[Waiting],
         adoptions: Mapping[JobId, Adoption],
     ) -> None:
         self.ws = ws
+        self.choices = choices
         self.cloud = cloud
         self.waiting = [job for job in waiting if job.job_id not in adoptions]
         self._in_order = waiting
         self._adoptions = adoptions
         self._staying: set[JobId] = set()
         self.bursts: dict[JobId, Burst] = {}
-        self.schedule = Schedule(ws)
+        self.schedule = Schedule(ws, choices)
         self.complete = True
 
     def choose(self) -> None:
@@ -98,7 +101,7 @@ class Bursting:
 
     def _schedule(self, without: JobId | None = None) -> Schedule:
         while True:
-            schedule = Schedule(self.ws).run(
+            schedule = Schedule(self.ws, self.choices).run(
                 job
                 for job in self.waiting
                 if job.job_id not in self.bursts and job.job_id != without
@@ -125,7 +128,10 @@ class Bursting:
             return False
         if len(self.waiting) <= _EXACT_BELOW:
             return self._accept_exactly(candidates, schedule)
-        batch = candidates[: max(1, len(candidates) // _BATCH)]
+        # each round costs a whole schedule: as many are accepted as fits the rounds still left
+        budget = self.ws.snapshot.evaluation_budget - self.ws.evaluations
+        rounds = min(_ROUNDS, budget // max(len(self.waiting), 1) - 1)
+        batch = candidates[: -(-len(candidates) // max(rounds, 1))]
         accepted = False
         for candidate in batch:
             # what the ones before took may have closed it
@@ -253,7 +259,7 @@ class Bursting:
     def with_queue(self, waiting: Sequence[Waiting]) -> Schedule | None:
         """The schedule of another queue with the same choices of machines; None if one of them
         would not stand."""
-        twin = Bursting(self.ws, self.cloud, waiting, self._adoptions)
+        twin = Bursting(self.ws, self.choices, self.cloud, waiting, self._adoptions)
         twin.bursts = self.bursts
         twin.schedule = twin._schedule()
         return None if twin._home_after_all(undo=False) else twin.schedule
@@ -278,7 +284,6 @@ class Bursting:
                 continue
             if burst is None:
                 self.schedule.take(start, waiting.cls)
-                self.schedule.starts[waiting.job_id] = start
                 continue
             if not undo:
                 return True

@@ -7,7 +7,7 @@ done per class.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hybrid.domain.budget import Balance, Scope
 from hybrid.domain.ids import NodeId
@@ -37,6 +37,7 @@ class JobClass:
     index: int
     sample: Job
     need: Need
+    need_index: int
     nodes: int
     work: Duration
     whole_work: Duration
@@ -46,6 +47,7 @@ class JobClass:
     learned: LearnedSpeeds
     home_only: bool = False
     """It comes home: machines in clouds are no option."""
+    _speeds: dict[tuple[str, float], float] = field(default_factory=dict)
 
     @property
     def avoid(self) -> frozenset[NodeId]:
@@ -64,7 +66,13 @@ class JobClass:
 
     def speed(self, model: str, link_gbps: float) -> float:
         """Relative to the reference GPU."""
-        return speed_on(self.sample.spec, model, link_gbps, self.learned)
+        key = (model, link_gbps)
+        found = self._speeds.get(key)
+        if found is None:
+            found = self._speeds[key] = speed_on(
+                self.sample.spec, model, link_gbps, self.learned
+            )
+        return found
 
     def run_time(self, model: str, speed: float) -> Duration:
         """How long what is left takes at this speed, cut off at the walltime."""
@@ -104,6 +112,13 @@ class Classes:
         # a budget of one user or job tells apart what would otherwise be one class
         scopes = {balance.budget.scope for balance in balances}
         self._per_user = Scope.USER in scopes
+        self._per_team = bool(
+            Scope.TEAM in scopes
+            or Scope.ORG not in scopes  # then "no budget covers team so-and-so"
+            or policy.teams
+            or policy.placement.reserved
+        )
+        self._needs: dict[Need, int] = {}
         self._jobs_with_budget = frozenset(
             balance.budget.subject for balance in balances if balance.budget.scope is Scope.JOB
         )
@@ -121,7 +136,12 @@ class Classes:
     def with_work(self, job: Job, work: Duration) -> JobClass:
         """A class of its own for a job on its way home, with the work it will have left then."""
         found = replace(
-            self.of(job), index=len(self.all), sample=job, work=work, home_only=True
+            self.of(job),
+            index=len(self.all),
+            sample=job,
+            work=work,
+            home_only=True,
+            _speeds={},
         )
         self.all.append(found)
         return found
@@ -139,7 +159,8 @@ class Classes:
             gpu.share, gpu.mig_profile,
             where.pools, where.providers, where.regions, where.burst, where.markets,
             spec.profile, spec.family, tuple(spec.speeds.items()), spec.expected_runtime,
-            spec.walltime, spec.deadline, spec.value_per_hour, spec.priority, job.team,
+            spec.walltime, spec.deadline, spec.value_per_hour, spec.priority,
+            job.team if self._per_team else "",
             spec.image, data.input, data.output,
             saving.enabled, saving.interval, saving.size, saving.portable,
             spec.retries.on_spot_restart, spec.stop.grace,
@@ -153,10 +174,12 @@ class Classes:
 
     def _new(self, job: Job) -> JobClass:
         pace = stated_speed(job.spec, self.speeds)
+        need = need_of(job.spec)
         return JobClass(
             index=len(self.all),
             sample=job,
-            need=need_of(job.spec),
+            need=need,
+            need_index=self._needs.setdefault(need, len(self._needs)),
             nodes=job.spec.resources.nodes,
             work=work_left(job, self._learned, stated_speed=pace),
             whole_work=total_work(job.spec, self._learned, stated_speed=pace),

@@ -6,7 +6,6 @@ then judged guard by guard and priced to the micro-dollar.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from hybrid.domain.job import Job
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer
-from hybrid.domain.reasons import Reason
+from hybrid.domain.reasons import CannotCheckpoint, Reason
 from hybrid.planning.claims import machine_hold_micros
 from hybrid.planning.classes import JobClass
-from hybrid.planning.fit import Fit, Shape, fits
+from hybrid.planning.fit import Fit
 from hybrid.planning.offers import OfferBook, OfferClass
 from hybrid.planning.options import (
     CloudTime,
@@ -59,8 +58,17 @@ class _Ranking:
     """Offer classes in order of estimated cost, those judged so far, and those refused at once."""
 
     order: list[int]
-    judged: list[CloudOption] = field(default_factory=list)
-    static: dict[int, Reason] = field(default_factory=dict)
+    refusals: list[tuple[OfferClass, int, Reason]]
+    judged: dict[int, CloudOption] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Offer classes of one machine in one pool and market, all refused for one reason or none."""
+
+    sample: OfferClass
+    indices: NDArray[np.int64]
+    members: int
 
 
 class Cloud:
@@ -68,33 +76,46 @@ class Cloud:
 
     def __init__(self, ws: Workspace) -> None:
         self.ws = ws
-        pools = {
+        self._pools = {
             name: spec
             for name in sorted(ws.snapshot.pools)
             if (spec := ws.burst_pool(name)) is not None
         }
-        self.book = OfferBook(ws.snapshot, pools)
+        self.book = OfferBook(ws.snapshot, self._pools)
         self._rankings: dict[int, _Ranking] = {}
-        self._fits: dict[tuple[int, int], tuple[Fit, ...] | Reason] = {}
         self._columns()
 
-    def options(self, cls: JobClass) -> Iterator[CloudOption]:
-        """Options of a class, cheapest first, refused ones among them."""
+    def options(self, cls: JobClass, most: int) -> list[CloudOption]:
+        """Up to ``most`` options of a class, cheapest first, refused ones among them."""
         ranking = self._ranking(cls)
-        for position, index in enumerate(ranking.order):
-            if position == len(ranking.judged):
-                ranking.judged.append(self._judge(cls, self.book.classes[index]))
-            yield ranking.judged[position]
+        return [self._judged(cls, ranking, index) for index in ranking.order[:most]]
 
-    def refused_at_once(self, cls: JobClass) -> dict[int, Reason]:
-        """Offer classes that hardware, lists or breakers refuse, by index."""
-        return self._ranking(cls).static
+    def open_options(self, cls: JobClass, nodes: int) -> Iterator[CloudOption]:
+        """All options of a class that are not refused, cheapest first, but for pools that have no
+        room for so many machines anyway."""
+        ranking = self._ranking(cls)
+        machines = self.ws.committed.machines_by_pool
+        full = {
+            pool
+            for pool, spec in self._pools.items()
+            if machines.get(pool, 0) + nodes > spec.ceilings.machines
+        }
+        if len(full) == len(self._pools):
+            return
+        for index in ranking.order:
+            if full and self.book.classes[index].offer.pool in full:
+                continue
+            option = self._judged(cls, ranking, index)
+            if option.refused is None:
+                yield option
+
+    def refused_at_once(self, cls: JobClass) -> list[tuple[OfferClass, int, Reason]]:
+        """Offers that hardware, lists or breakers refuse: a sample, how many, and why."""
+        return self._ranking(cls).refusals
 
     def best(self, cls: JobClass, job: Job) -> tuple[CloudOption, Offer] | None:
         """The cheapest option that every guard allows now, with the offer to ask for."""
-        for option in self.options(cls):
-            if option.refused is not None:
-                continue
+        for option in self.open_options(cls, job.spec.resources.nodes):
             found = self.obtainable(option, job)
             if not isinstance(found, Reason):
                 return option, found
@@ -140,9 +161,15 @@ class Cloud:
 
     # --- judging ------------------------------------------------------------------------------
 
+    def _judged(self, cls: JobClass, ranking: _Ranking, index: int) -> CloudOption:
+        option = ranking.judged.get(index)
+        if option is None:
+            option = ranking.judged[index] = self._judge(cls, self.book.classes[index])
+        return option
+
     def _judge(self, cls: JobClass, offers: OfferClass) -> CloudOption:
         ws, job = self.ws, cls.sample
-        found = self._fits_of(cls, offers)
+        found = self.ws.fits_shape(cls, offers.shape)
         if isinstance(found, Reason):
             return CloudOption(offers, found)
         fit = found[0]
@@ -176,37 +203,42 @@ class Cloud:
         return ranking
 
     def _rank(self, cls: JobClass) -> _Ranking:
-        classes = self.book.classes
         ws = self.ws
         refused = burst_rules.may_leave(cls.sample, ws.policy) or burst_rules.closed(
             ws.policy, ws.now
         )
         if refused is not None:
-            return _Ranking([], [], dict.fromkeys(range(len(classes)), refused))
-        static: dict[int, Reason] = {}
-        lists: dict[tuple[str, ...], Reason | None] = {}
-        speeds = np.full(len(classes), math.nan)
-        for offers in classes:
-            offer = offers.offer
-            where = (offer.pool, offer.provider, offer.region, str(offer.market))
-            if where not in lists:
-                lists[where] = burst_rules.not_allowed(cls.sample, offer, ws.policy)
-            no = lists[where] or offers.refused
-            if no is None:
-                found = self._fits_of(cls, offers)
-                if isinstance(found, Reason):
-                    no = found
-                else:
-                    speeds[offers.index] = self._speed(cls, found[0])
-            if no is not None:
-                static[offers.index] = no
-        usable = np.flatnonzero(~np.isnan(speeds))
-        estimate = self._estimates(cls, usable, speeds[usable])
-        order = usable[np.lexsort((usable, estimate))]
-        return _Ranking([int(i) for i in order], [], static)
+            return _Ranking([], [(g.sample, g.members, refused) for g in self._groups])
+        refusals: list[tuple[OfferClass, int, Reason]] = []
+        usable: list[NDArray[np.int64]] = []
+        speeds: list[Floats] = []
+        for group in self._groups:
+            no = self._group_refusal(cls, group)
+            found = None if no is not None else self.ws.fits_shape(cls, group.sample.shape)
+            if isinstance(found, tuple):
+                usable.append(group.indices)
+                speed = cls.speed(found[0].model, found[0].link_gbps)
+                speeds.append(np.full(len(group.indices), speed))
+            else:
+                reason = no if found is None else found
+                assert reason is not None
+                refusals.append((group.sample, group.members, reason))
+        if not usable:
+            return _Ranking([], refusals)
+        indices = np.concatenate(usable)
+        estimate = self._estimates(cls, indices, np.concatenate(speeds))
+        order = indices[np.lexsort((indices, estimate))]
+        return _Ranking(order.tolist(), refusals)
 
-    def _speed(self, cls: JobClass, fit: Fit) -> float:
-        return cls.speed(fit.model, fit.link_gbps)
+    def _group_refusal(self, cls: JobClass, group: _Group) -> Reason | None:
+        """What refuses a whole group, whatever its prices."""
+        offer = group.sample.offer
+        no = burst_rules.not_allowed(cls.sample, offer, self.ws.policy) or group.sample.refused
+        if no is None and offer.market is Market.SPOT:
+            # a job that cannot save its work is refused by every spot offer
+            spot = spot_rules.refusal(cls.sample, offer, 0.0, self.ws.policy)
+            no = spot if isinstance(spot, CannotCheckpoint) else None
+        return no
 
     def _estimates(self, cls: JobClass, usable: NDArray[np.int64], speeds: Floats) -> Floats:
         """The cost of each usable offer class in micro-dollars, interruptions to first order."""
@@ -226,25 +258,22 @@ class Cloud:
         estimate: Floats = machines + egress + cls.value_per_s * paid_s
         return estimate
 
-    def _fits_of(self, cls: JobClass, offers: OfferClass) -> tuple[Fit, ...] | Reason:
-        key = (cls.index, self._shape_index[offers.index])
-        found = self._fits.get(key)
-        if found is None:
-            found = self._fits[key] = fits(cls.need, offers.shape)
-        return found
-
     def _columns(self) -> None:
         """Offer classes as arrays, one entry per class."""
         classes = self.book.classes
-        shapes: dict[Shape, int] = {}
-        by_identity: dict[int, int] = {}
-        self._shape_index = []
+        groups: dict[tuple[object, ...], list[OfferClass]] = {}
         for offers in classes:
-            index = by_identity.get(id(offers.shape))
-            if index is None:
-                index = shapes.setdefault(offers.shape, len(shapes))
-                by_identity[id(offers.shape)] = index
-            self._shape_index.append(index)
+            offer = offers.offer
+            where = (offer.pool, offer.region, offer.market, id(offers.shape), offers.refused)
+            groups.setdefault(where, []).append(offers)
+        self._groups = [
+            _Group(
+                members[0],
+                np.array([offers.index for offers in members], dtype=np.int64),
+                sum(len(offers.members) for offers in members),
+            )
+            for members in groups.values()
+        ]
         self._price: Floats = np.array([o.offer.price_micros_per_hour for o in classes], float)
         self._rate: Floats = np.array(
             [o.interruptions_per_hour if o.offer.market is Market.SPOT else 0.0 for o in classes]

@@ -3,7 +3,6 @@ with its cost terms or the first guard that refused it."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -26,19 +25,19 @@ from hybrid.domain.run import Run
 from hybrid.estimation.waits import Duration
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
+from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud, CloudOption, deadline_refusal
 from hybrid.planning.offers import OfferClass
 from hybrid.planning.options import EXTERNALITY, Priced, held_option, local_terms
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.preempt import Preemption
-from hybrid.planning.schedule import Start, Waiting
 from hybrid.planning.workspace import Workspace
 
-_SHOWN = 8
+_SHOWN = 6
 """Priced offers shown for a job, cheapest first: one for each machine type, market and pool."""
 
-_JUDGED = 64
+_JUDGED = 24
 """Offers judged for them at most."""
 
 
@@ -56,10 +55,10 @@ class _Refusals:
 
     found: dict[tuple[str, str], tuple[Reason, int]] = field(default_factory=dict)
 
-    def add(self, offers: OfferClass, reason: Reason) -> None:
+    def add(self, offers: OfferClass, reason: Reason, members: int) -> None:
         key = (str(offers.offer.pool), reason.code)
         first, count = self.found.get(key, (reason, 0))
-        self.found[key] = first, count + len(offers.members)
+        self.found[key] = first, count + members
 
     def alternatives(self) -> Iterator[Alternative]:
         for (pool, _), (reason, members) in sorted(self.found.items(), key=lambda i: i[0]):
@@ -355,22 +354,22 @@ class Explainer:
         priced: dict[tuple[str, str, str], Alternative] = {}
         always = _Refusals()
         now = _Refusals()
-        for option in itertools.islice(self.cloud.options(waiting.cls), _JUDGED):
+        for option in self.cloud.options(waiting.cls, _JUDGED):
             offers = option.offers
             if option.refused is not None:
-                always.add(offers, option.refused)
+                always.add(offers, option.refused, len(offers.members))
                 continue
             found = self.cloud.obtainable(option, job)
             if isinstance(found, Reason):
-                now.add(offers, found)
+                now.add(offers, found, len(offers.members))
             elif option.priced is not None and len(priced) < _SHOWN:
                 first = f"offer:{offers.members[0].id}"
                 alternative = self._alternative(
                     first, offers.label, option.priced, len(offers.members)
                 )
                 priced.setdefault(_key(option), alternative)
-        for index, reason in self.cloud.refused_at_once(waiting.cls).items():
-            always.add(self.cloud.book.classes[index], reason)
+        for offers, members, reason in self.cloud.refused_at_once(waiting.cls):
+            always.add(offers, reason, members)
         lasting = (*priced.values(), *always.alternatives())
         return _Offers(lasting, (*lasting, *now.alternatives()))
 

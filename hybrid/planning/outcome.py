@@ -9,9 +9,10 @@ from hybrid.domain.plan import CostTerm
 from hybrid.domain.run import Run
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
+from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.preempt import Preemption
 from hybrid.planning.return_home import Homecoming
-from hybrid.planning.schedule import Schedule, Start, Waiting
+from hybrid.planning.schedule import Schedule
 
 
 @dataclass(slots=True)

@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hybrid.domain.job_spec import LinkClass
+from hybrid.planning.choices import Choice
 from hybrid.planning.fit import Fit, Shape
 from hybrid.planning.timeline import Timeline
+from hybrid.planning.workspace import Workspace
 from hybrid.topology import devices_of
+from policies.sections import Spread
 
 Score = tuple[float, float]
 _Key = tuple[int, int, int, LinkClass]
@@ -34,31 +37,32 @@ class Packing:
     Heaps are lazy: an entry counts only while its score is still the node's.
     """
 
-    def __init__(self, lines: list[Timeline], shapes: list[Shape], *, spread: bool) -> None:
+    def __init__(self, ws: Workspace, lines: list[Timeline]) -> None:
+        self._ws = ws
         self._lines = lines
-        self._shapes = shapes  # by node
-        self._spread = spread
+        self._spread = ws.policy.placement.strategy is Spread.SPREAD
         self._heaps: dict[_Key, _Heap] = {}
         self._log: dict[int, list[int]] = {}
-        self._scores: dict[tuple[int, int, int, LinkClass], Score | None] = {}
+        self._scores = ws.scores
 
     def changed(self, type_index: int, node: int) -> None:
         """A node of a type holds more than before."""
         self._log.setdefault(type_index, []).append(node)
 
     def best_first(
-        self, type_index: int, members: list[int], fit: Fit, count: int, link: LinkClass
+        self, choice: Choice, count: int, link: LinkClass
     ) -> Iterator[tuple[Score, int]]:
-        """Nodes of a type that have ``count`` devices free now, best first.
+        """Nodes of a choice that have ``count`` devices free now, best first.
 
         What the iterator yields stays in the heap.
         """
+        type_index, fit = choice.types[0].index, choice.fit
         key = (type_index, fit.allowed, count, link)
         heap = self._heaps.get(key)
         log = self._log.get(type_index, [])
         if heap is None:
             heap = self._heaps[key] = _Heap()
-            for node in members:
+            for node in self._ws.members[type_index]:
                 score = self._score(node, fit, count, link)
                 if score is not None:
                     heap.entries.append((score, node))
@@ -70,6 +74,7 @@ class Packing:
                     heapq.heappush(heap.entries, (score, node))
         heap.seen = len(log)
         aside = []
+        wanted = frozenset(choice.members)
         last = None
         try:
             while heap.entries:
@@ -78,7 +83,8 @@ class Packing:
                     continue
                 last = entry
                 aside.append(entry)
-                yield entry
+                if entry[1] in wanted:
+                    yield entry
         finally:
             for entry in aside:
                 heapq.heappush(heap.entries, entry)
@@ -87,15 +93,18 @@ class Packing:
         line = self._lines[node]
         if count == 0:
             # CPU jobs: nodes without devices first, then the fullest
-            devices = float(self._shapes[node].healthy.bit_count())
+            devices = float(self._shape(node).healthy.bit_count())
             return devices, -line.cpus[0] if self._spread else line.cpus[0]
         free = line.masks[0]
-        shape = self._shapes[node]
+        shape = self._shape(node)
         key = (id(shape), free & fit.allowed, count, link)
         found = self._scores.get(key, _UNKNOWN)
         if found is _UNKNOWN:
             found = self._scores[key] = self._judge(shape, free, fit, count, link)
         return found
+
+    def _shape(self, node: int) -> Shape:
+        return self._ws.nodes[node].type.shape
 
     def _judge(
         self, shape: Shape, free: int, fit: Fit, count: int, link: LinkClass

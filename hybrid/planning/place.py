@@ -8,7 +8,7 @@ from hybrid.domain.job_spec import LinkClass
 from hybrid.domain.node import Slot
 from hybrid.domain.plan import Place, RowRef
 from hybrid.domain.run import Run, RunState
-from hybrid.planning.schedule import Start
+from hybrid.planning.choices import Start
 from hybrid.planning.workspace import Workspace, claim_ref, job_ref, node_ref
 from hybrid.topology import MINIMUM_GBPS
 

@@ -17,6 +17,7 @@ from hybrid.planning import return_home
 from hybrid.planning.admit import admitted
 from hybrid.planning.adopt import adopt
 from hybrid.planning.burst import Burst, Bursting
+from hybrid.planning.choices import Choices, Waiting
 from hybrid.planning.claims import open_claims
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.explain import Explainer
@@ -27,7 +28,7 @@ from hybrid.planning.outcome import Outcome
 from hybrid.planning.place import place
 from hybrid.planning.preempt import preempt
 from hybrid.planning.retire import retire
-from hybrid.planning.schedule import Schedule, Waiting
+from hybrid.planning.schedule import Schedule
 from hybrid.planning.stops import request_stop, stop_what_must
 from hybrid.planning.supply import supply
 from hybrid.planning.workspace import Workspace, job_ref
@@ -42,9 +43,10 @@ def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Pla
     refuse_the_impossible(ws)
     renew_leases(ws)
     ws.rebuild_timelines()
-    outcome = Outcome(Schedule(ws), queue(ws))
+    choices = Choices(ws)
+    outcome = Outcome(Schedule(ws, choices), queue(ws))
     cloud = Cloud(ws)
-    bursting = choose_places(ws, cloud, outcome)
+    bursting = choose_places(ws, choices, cloud, outcome)
     bring_home(ws, bursting, outcome)
     carry_out(ws, outcome)
     retire(ws, wanted_claims(ws, outcome))
@@ -148,12 +150,16 @@ _SLACK = 1.25
 """A deadline closer than this many times the expected run time leaves no slack."""
 
 
-def choose_places(ws: Workspace, cloud: Cloud, outcome: Outcome) -> Bursting:
+def choose_places(
+    ws: Workspace, choices: Choices, cloud: Cloud, outcome: Outcome
+) -> Bursting:
     """Where every pending job goes: here now, here later, in another's place, to a cloud, to a
     machine on its way."""
-    outcome.adoptions = adopt(ws, outcome.waiting)
-    outcome.preemptions = preempt(ws, cloud, outcome.waiting, frozenset(outcome.adoptions))
-    bursting = Bursting(ws, cloud, outcome.waiting, outcome.adoptions)
+    outcome.adoptions = adopt(ws, choices, outcome.waiting)
+    outcome.preemptions = preempt(
+        ws, choices, cloud, outcome.waiting, frozenset(outcome.adoptions)
+    )
+    bursting = Bursting(ws, choices, cloud, outcome.waiting, outcome.adoptions)
     bursting.choose()
     outcome.bursts, outcome.complete = bursting.bursts, bursting.complete
     outcome.schedule = bursting.schedule

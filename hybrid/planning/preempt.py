@@ -12,15 +12,15 @@ from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId, RunId
 from hybrid.domain.job import Job, StopCause
-from hybrid.domain.money import cost_micros
 from hybrid.domain.plan import CostTerm, RowRef, Stop
 from hybrid.domain.run import Run
 from hybrid.estimation.runtime import work_done
 from hybrid.estimation.waits import Duration
+from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.fit import Fit
-from hybrid.planning.options import DELAY, LOST_WORK, Priced, local_terms
-from hybrid.planning.schedule import Schedule, Start, Waiting
+from hybrid.planning.options import DELAY, LOST_WORK, Priced, cost_micros, local_terms
+from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import NodeType, NodeView, Workspace, job_ref, run_ref
 from policies import burst as burst_rules
 from policies import preemption
@@ -59,7 +59,11 @@ class Preemption:
 
 
 def preempt(
-    ws: Workspace, cloud: Cloud, waiting: list[Waiting], skip: frozenset[JobId]
+    ws: Workspace,
+    choices: Choices,
+    cloud: Cloud,
+    waiting: list[Waiting],
+    skip: frozenset[JobId],
 ) -> dict[JobId, Preemption]:
     """Plan the stops that pay; returns what was decided for which job."""
     if not ws.policy.preemption.enabled:
@@ -74,7 +78,7 @@ def preempt(
         return {}
     found: dict[JobId, Preemption] = {}
     queue = [job for job in waiting if job.job_id not in skip]
-    schedule = Schedule(ws).run(queue)
+    schedule = Schedule(ws, choices).run(queue)
     tried = 0
     for job in urgent:
         start = schedule.starts.get(job.job_id)
@@ -87,7 +91,7 @@ def preempt(
         choice = _choose(ws, cloud, job, start, team_gpus)
         if choice is None:
             continue
-        again = _with_stops(ws, queue, choice)
+        again = _with_stops(ws, choices, queue, choice)
         after = again.starts.get(job.job_id)
         soon = ws.now + max(victim.stop_s for victim in choice.victims)
         if after is None or after.at > soon:
@@ -307,13 +311,15 @@ def _priced(
 # --- carrying out ---------------------------------------------------------------------------------
 
 
-def _with_stops(ws: Workspace, queue: list[Waiting], choice: Preemption) -> Schedule:
+def _with_stops(
+    ws: Workspace, choices: Choices, queue: list[Waiting], choice: Preemption
+) -> Schedule:
     job = ws.snapshot.jobs[choice.job_id]
     for victim in choice.victims:
         words = f"makes room for {job.spec.name} ({job.id})"
         ws.stop(victim.run, StopCause.PREEMPT, words)
     ws.rebuild_timelines()
-    return Schedule(ws).run(queue)
+    return Schedule(ws, choices).run(queue)
 
 
 def _undo(ws: Workspace, choice: Preemption) -> None:

@@ -12,14 +12,15 @@ from dataclasses import dataclass, replace
 from hybrid.domain.ids import RunId
 from hybrid.domain.job import Job, StopCause
 from hybrid.domain.job_spec import Market
-from hybrid.domain.money import cents, cost_micros
+from hybrid.domain.money import cents
 from hybrid.domain.plan import CostTerm
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.domain.run import Run, RunState
 from hybrid.estimation import interruptions, transfer
 from hybrid.estimation.runtime import checkpoint_s
 from hybrid.estimation.waits import Duration
-from hybrid.ledger.charges import disk_micros, egress_micros
+from hybrid.ledger.charges import egress_micros
+from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.options import (
     CHECKPOINT,
     DISKS,
@@ -29,8 +30,10 @@ from hybrid.planning.options import (
     RUNNING,
     WAITING,
     Priced,
+    cost_micros,
+    disk_micros_per_hour,
 )
-from hybrid.planning.schedule import Schedule, Start, Waiting
+from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import return_home as rules
 
@@ -71,7 +74,7 @@ def stay_cost(ws: Workspace, run: Run, job: Job) -> Priced:
         CostTerm(name=MACHINES, micros=cost_micros(run.price_micros_per_hour, paid_s)),
         CostTerm(
             name=DISKS,
-            micros=disk_micros(pool.disk * machines, pool.disk_usd_per_gib_hour, paid_s),
+            micros=cost_micros(disk_micros_per_hour(pool) * machines, paid_s),
         ),
         CostTerm(
             name=EGRESS, micros=egress_micros(transfer.egress_gib(job), pool.egress_usd_per_gib)

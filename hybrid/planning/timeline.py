@@ -72,26 +72,28 @@ class Timeline:
         Returns it with the mask of devices free throughout and the variance of the instant; None
         when there is none, ever. ``usable`` may refuse a mask for its links.
         """
-        times, masks = self.times, self.masks
+        times, masks, cores, memory = self.times, self.masks, self.cpus, self.memory
+        cpus -= _SLACK
+        memory_gib -= _SLACK
         n = len(times)
-        i = max(bisect_right(times, after) - 1, 0)
+        i = bisect_right(times, after) - 1
+        if i < 0:
+            i = 0
         while i < n:
-            start = max(after, times[i])
+            begins = times[i]
+            start = begins if begins > after else after  # noqa: FURB136 (hot)
             end = start + duration_s
             mask = allowed
             k = i
-            while k < n and (k == i or times[k] < end):
+            while True:
                 mask &= masks[k]
-                if (
-                    mask.bit_count() < count
-                    or self.cpus[k] + _SLACK < cpus
-                    or self.memory[k] + _SLACK < memory_gib
-                ):
+                if mask.bit_count() < count or cores[k] < cpus or memory[k] < memory_gib:
                     break
                 k += 1
-            else:
-                if usable is None or usable(mask):
-                    return start, mask, self.variance[i] if start == times[i] else 0.0
+                if k == n or times[k] >= end:
+                    if usable is None or usable(mask):
+                        return start, mask, self.variance[i] if start == begins else 0.0
+                    break
             i += 1
         return None
 

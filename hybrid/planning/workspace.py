@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import BudgetName, ClaimId, JobId, NodeId, PoolName, RunId
 from hybrid.domain.job import Job, JobState, StopCause
+from hybrid.domain.job_spec import LinkClass
 from hybrid.domain.money import to_micros
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.plan import Action, ActionBundle, FailJob, RowRef, Stop
@@ -96,6 +97,8 @@ class Workspace:
         self.nodes: list[NodeView] = []
         self.node_index: dict[NodeId, int] = {}
         self._fit_of: dict[tuple[int, int], tuple[Fit, ...] | Reason] = {}
+        self.scores: dict[tuple[int, int, int, LinkClass], tuple[float, float] | None] = {}
+        """How well a slot fills a machine, by shape, free devices, count and links: for packing."""
         self._group_nodes()
         self.lines: list[Timeline] = []
         self.rebuild_timelines()
@@ -117,10 +120,14 @@ class Workspace:
 
     def fits_of(self, cls: JobClass, type_: NodeType) -> tuple[Fit, ...] | Reason:
         """How a class fits a type of node."""
-        key = (cls.index, type_.index)
+        return self.fits_shape(cls, type_.shape)
+
+    def fits_shape(self, cls: JobClass, shape: Shape) -> tuple[Fit, ...] | Reason:
+        """How a class fits a machine. Shapes are told apart by identity."""
+        key = (cls.need_index, id(shape))
         found = self._fit_of.get(key)
         if found is None:
-            found = self._fit_of[key] = fits(cls.need, type_.shape)
+            found = self._fit_of[key] = fits(cls.need, shape)
         return found
 
     def usable_fits(self, cls: JobClass, type_: NodeType) -> tuple[Fit, ...] | Reason:
@@ -152,14 +159,14 @@ class Workspace:
             cls.sample, claim.offer, pool, self.policy, self.committed, now=self.now, machines=0
         )
 
-    def may_use_held(self, cls: JobClass, job_id: JobId, view: NodeView) -> bool:
+    def may_use_held(self, job_id: JobId, view: NodeView) -> bool:
         """A machine is kept for the job it was asked for while that waits; after that any job of
         the team that pays for it may have it."""
         if view.claim is None:
             return True
         if view.kept_for is not None:
             return view.kept_for == job_id
-        return view.claim.team == cls.sample.team
+        return view.claim.team == self.snapshot.jobs[job_id].team
 
     def stopping(self, run: Run) -> StopCause | None:
         """The cause for which a run is being stopped, now or by this plan."""

@@ -1,0 +1,204 @@
+"""Where a class of jobs could run at all: node types with devices, speed, time and cost. Judged
+once per plan and shared by all schedules made in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from hybrid.domain.ids import JobId, NodeId
+from hybrid.domain.job_spec import LinkClass
+from hybrid.estimation.waits import Duration
+from hybrid.planning.classes import JobClass
+from hybrid.planning.fit import Fit
+from hybrid.planning.options import HeldOption, held_option
+from hybrid.planning.timeline import Timeline
+from hybrid.planning.workspace import NodeType, Workspace
+
+Spot = tuple[float, int, float]
+"""An instant, the devices free throughout from then on, and the instant's variance."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that wants to start: not before ``ready_at``, not for more than ``limit_micros``, and
+    if ``now_only`` then now or not at all."""
+
+    job_id: JobId
+    cls: JobClass
+    ready_at: float
+    limit_micros: float = math.inf
+    now_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """When and where a job can start. ``masks[rank]`` are its devices on ``nodes[rank]``.
+
+    ``micros`` is what it costs there, waiting included; ``wait`` is from now on. ``share`` is what
+    it takes of its one device.
+    """
+
+    job_id: JobId
+    at: float
+    wait: Duration
+    run: Duration
+    nodes: tuple[int, ...]
+    masks: tuple[int, ...]
+    model: str
+    speed: float
+    micros: float
+    type: NodeType
+    share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """Node types (one, or for a gang several of one pool and model) on which a class runs alike.
+
+    ``base_micros`` is the cost of running there without waiting; ``members`` their nodes.
+    """
+
+    fit: Fit
+    types: tuple[NodeType, ...]
+    speed: float
+    run: Duration
+    base_micros: float
+    members: tuple[int, ...]
+
+    @property
+    def held(self) -> bool:
+        """Whether these are cloud machines held already: taken now, never waited for."""
+        return self.types[0].held
+
+
+class Choices:
+    """All choices of one plan, and when devices of the nodes first become free."""
+
+    def __init__(self, ws: Workspace) -> None:
+        self._ws = ws
+        self._by_class: dict[int, tuple[Choice, ...]] = {}
+        self._first_free: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
+        self._lines: list[Timeline] = []
+
+    def of(self, cls: JobClass) -> tuple[Choice, ...]:
+        """The choices of a class, cheapest first."""
+        found = self._by_class.get(cls.index)
+        if found is None:
+            found = self._by_class[cls.index] = self._judge(cls)
+        return found
+
+    def first_free(self, choice: Choice, count: int) -> list[tuple[float, int]]:
+        """(When ``count`` of the choice's devices are first free, node), soonest first: lower
+        bounds for any start there. Shared: copy before changing."""
+        if self._lines is not self._ws.lines:
+            self._lines = self._ws.lines
+            self._first_free.clear()
+        if len(choice.types) == 1:
+            key = (choice.types[0].index, choice.fit.allowed, count)
+            found = self._first_free.get(key)
+            if found is None:
+                found = self._first_free[key] = self._sorted(
+                    self._ws.members[choice.types[0].index], choice.fit.allowed, count
+                )
+            if len(found) == len(choice.members):
+                return found
+        return self._sorted(choice.members, choice.fit.allowed, count)
+
+    def _sorted(
+        self, members: Iterable[int], allowed: int, count: int
+    ) -> list[tuple[float, int]]:
+        return sorted((first_free(self._lines[node], allowed, count), node) for node in members)
+
+    def _judge(self, cls: JobClass) -> tuple[Choice, ...]:
+        ws = self._ws
+        grouped: dict[tuple[object, ...], list[tuple[NodeType, Choice]]] = {}
+        for type_ in ws.types:
+            if type_.held and cls.home_only:
+                continue
+            usable = ws.usable_fits(cls, type_)
+            if not isinstance(usable, tuple):
+                continue
+            for fit in usable:
+                choice = self._choice(cls, type_, fit)
+                if choice is None:
+                    continue
+                # a gang may take types of one model in one pool; single jobs tell types apart
+                key: tuple[object, ...] = (type_.index, fit.model)
+                if cls.nodes > 1:
+                    key = (type_.pool, type_.gang, fit.model, fit.allowed, choice.base_micros)
+                grouped.setdefault(key, []).append((type_, choice))
+        avoid = cls.avoid & ws.node_index.keys()
+        found = self._merged(cls, grouped.values(), avoid)
+        if not found and avoid:
+            # a node on which it failed is taken only if no other fits
+            found = self._merged(cls, grouped.values(), frozenset())
+        found.sort(key=lambda c: (c.base_micros, c.types[0].index, c.fit.model))
+        return tuple(found)
+
+    def _choice(self, cls: JobClass, type_: NodeType, fit: Fit) -> Choice | None:
+        speed = cls.speed(fit.model, fit.link_gbps)
+        run = cls.run_time(fit.model, speed)
+        if type_.held:
+            held = held_option(self._ws, cls, type_, fit)
+            if not isinstance(held, HeldOption):
+                return None
+            return Choice(
+                fit, (type_,), speed, held.time.on_machine, float(held.priced.micros), ()
+            )
+        return Choice(fit, (type_,), speed, run, local_micros(cls, type_, run), ())
+
+    def _merged(
+        self,
+        cls: JobClass,
+        groups: Iterable[list[tuple[NodeType, Choice]]],
+        avoid: frozenset[NodeId],
+    ) -> list[Choice]:
+        unwanted = {self._ws.node_index[node] for node in avoid}
+        found = []
+        for entries in groups:
+            types = tuple(type_ for type_, _ in entries)
+            members = tuple(
+                sorted(n for t in types for n in self._ws.members[t.index] if n not in unwanted)
+            )
+            if len(members) >= cls.nodes:
+                one = entries[0][1]
+                found.append(
+                    Choice(one.fit, types, one.speed, one.run, one.base_micros, members)
+                )
+        return found
+
+
+def local_micros(cls: JobClass, type_: NodeType, run: Duration) -> float:
+    """Micro-dollars of running on owned GPUs, waiting apart."""
+    rate = type_.rate_micros_per_hour * cls.total_gpus
+    return (rate + cls.value_micros_per_hour) * run.mean_s / 3600.0
+
+
+def usable_on(cls: JobClass, type_: NodeType, choice: Choice) -> Callable[[int], bool] | None:
+    """Whether devices free together have good enough links; None where any will do."""
+    need = cls.need
+    if need.gpus < 2 or need.link is LinkClass.ANY:
+        return None
+    table, allowed = type_.shape.table, choice.fit.allowed
+    return lambda mask: table.choose(mask & allowed, need.gpus, link=need.link) is not None
+
+
+def devices_for(type_: NodeType, job: Waiting, choice: Choice, free: int) -> int:
+    """The mask of the devices one rank of the job takes of those free; 0 for a CPU job."""
+    need = job.cls.need
+    if need.gpus == 0:
+        return 0
+    found = type_.shape.table.choose(free & choice.fit.allowed, need.gpus, link=need.link)
+    return 0 if found is None else found.mask
+
+
+def first_free(line: Timeline, allowed: int, count: int) -> float:
+    """When so many of the devices are first free together: a lower bound for any start."""
+    if count == 0:
+        return line.times[0]
+    for at, mask in zip(line.times, line.masks, strict=True):
+        if (mask & allowed).bit_count() >= count:
+            return at
+    return line.times[-1]
