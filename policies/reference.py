@@ -162,7 +162,7 @@ def _default(info: FieldInfo) -> str:
         return "see below"
     if value is None:
         return "none"
-    if value in ((), {}):
+    if value in ((), {}, ""):
         return "empty"
     if isinstance(value, Path) and info.default_factory is not None:
         return "see there"  # it depends on whose program this is

@@ -50,34 +50,57 @@ class Cloud(StrEnum):
 class AgentConfig(Written):
     """Everything an agent needs. Paths are those of this host (``HYBRID_ROOT`` is applied)."""
 
-    server: Annotated[str, StringConstraints(pattern=r"^https?://\S+$", max_length=2048)]
-    join_token: SecretStr | None = None
-    join_token_file: Path | None = None
-    pool: Name = "local"
+    server: Annotated[str, StringConstraints(pattern=r"^https?://\S+$", max_length=2048)] = Field(
+        description="The server's URL."
+    )
+    join_token: SecretStr | None = Field(default=None, description="Lets it in, the first time.")
+    join_token_file: Path | None = Field(
+        default=None, description="A file that holds it; it may be gone later."
+    )
+    pool: Name = Field(default="local", description="The pool it joins.")
     claim_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")] | (
         None
-    ) = None
-    machine: MachineKind = MachineKind.OWNED
-    cloud: Cloud = Cloud.NONE
-    metadata_url: str | None = None
-    state_dir: Path = DEFAULT_STATE_DIR
-    lease_file: Path = DEFAULT_LEASE_FILE
-    virtual_gpus: str | None = Field(default=None, max_length=512)
+    ) = Field(default=None, description="The claim that this cloud machine is for.")
+    machine: MachineKind = Field(
+        default=MachineKind.OWNED, description="A burst machine ends itself with its lease."
+    )
+    cloud: Cloud = Field(default=Cloud.NONE, description="Whose notices it listens for.")
+    metadata_url: str | None = Field(
+        default=None, description="Instead of the cloud's own metadata service."
+    )
+    state_dir: Path = Field(default=DEFAULT_STATE_DIR, description="Where it keeps its runs.")
+    lease_file: Path = Field(
+        default=DEFAULT_LEASE_FILE, description="Tells the lease timer until when to let it be."
+    )
+    virtual_gpus: str | None = Field(
+        default=None,
+        max_length=512,
+        description="GPUs to declare where there is no driver.",
+        examples=["a100-80gb:4:nvlink-pairs"],
+    )
     address: str | None = Field(
         default=None, max_length=255, description="Where other nodes reach this one."
     )
-    block: str = Field(default="", max_length=255)
-    rack: str = Field(default="", max_length=255)
+    block: str = Field(default="", max_length=255, description="Network block it is in.")
+    rack: str = Field(default="", max_length=255, description="Rack it is in.")
     checkpoint_url: str | None = Field(
         default=None, max_length=2048, description="Instead of what orders say."
     )
-    server_ca_pem: str | None = Field(default=None, max_length=65_536)
-    secret_directories: tuple[Path, ...] = Field(default=(), max_length=16)
-    poweroff_command: tuple[str, ...] = Field(default=("systemctl", "poweroff"), min_length=1)
+    server_ca_pem: str | None = Field(
+        default=None, max_length=65_536, description="Whom to trust for TLS; public CAs if omitted."
+    )
+    secret_directories: tuple[Path, ...] = Field(
+        default=(), max_length=16, description="Where jobs' secret files may lie; empty: anywhere."
+    )
+    poweroff_command: tuple[str, ...] = Field(
+        default=("systemctl", "poweroff"), min_length=1, description="Ends a burst machine."
+    )
     poweroff_url: str | None = Field(default=None, description="POSTed to instead of the command.")
     heartbeat: Seconds = Field(default=2.0, gt=0, le=60, description="While it has runs.")
-    idle_heartbeat: Seconds = Field(default=5.0, gt=0, le=60)
-    join_deadline: Seconds = Field(default=86_400.0, gt=0)
+    idle_heartbeat: Seconds = Field(default=5.0, gt=0, le=60, description="While it has none.")
+    join_deadline: Seconds = Field(
+        default=86_400.0, gt=0, description="For a server that cannot be reached yet."
+    )
     end_tail: Seconds = Field(
         default=5.0, description="Kept free before a lease ends, for the machine's own end."
     )
