@@ -129,6 +129,9 @@ class Training:
         arrays["generator"] = np.array(json.dumps(self.rng.bit_generator.state))
         _write_arrays(temporary, arrays)
         temporary.replace(directory / CHECKPOINT)
+        label = directory / "STEP.tmp"
+        label.write_text(f"{self.step}\n")
+        label.replace(directory / "STEP")
 
     @classmethod
     def load(cls, directory: Path) -> Training | None:
