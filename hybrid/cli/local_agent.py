@@ -17,17 +17,19 @@ from hybrid.cli.exits import Exit
 END_S = 15.0
 """For an agent that was told to end; it leaves its runs behind, so it is quick."""
 _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 15.0)
+_GIVEN_UP_AFTER = 3
 _WELL_S = 60.0
 """An agent that worked for so long is started again at once."""
 
 
 @dataclass
 class LocalAgent:
-    """Supervises one agent. ``told`` hears what people should know."""
+    """Supervises one agent. ``join_token`` gives the token to join with, None when the agent has
+    joined already; ``told`` hears what people should know."""
 
     server: str
     folder: Path
-    join_token: Callable[[], str]
+    join_token: Callable[[], str | None]
     told: Callable[[str], None]
     virtual_gpus: str | None = None
     drain: bool = False
@@ -108,8 +110,9 @@ class LocalAgent:
             # settings and tokens of the server and of users are none of the agent's business
             if not name.startswith("HYBRID_") or name == "HYBRID_DEBUG"
         }
-        if not (self.folder / "identity.json").exists():
-            mine["HYBRID_JOIN_TOKEN"] = self.join_token()
+        token = self.join_token()
+        if token is not None:
+            mine["HYBRID_JOIN_TOKEN"] = token
         return mine
 
     def _watch(self) -> None:
@@ -121,12 +124,15 @@ class LocalAgent:
             code = child.wait()
             if self._ending.is_set():
                 return
-            if code == Exit.CANNOT_START:
-                self.told(f"the agent cannot start: {self._last_line()}")
-                return
             failures = 0 if time.monotonic() - began > _WELL_S else failures + 1
+            if code == Exit.CANNOT_START:
+                # one that ends just now may still hold the folder
+                if failures >= _GIVEN_UP_AFTER:
+                    self.told(f"the agent cannot start: {self._last_line()}")
+                    return
+            else:
+                self.told(f"the agent ended ({code}) and is started again; its log is {self.log}")
             pause_s = _PAUSES_S[min(failures, len(_PAUSES_S)) - 1] if failures else 0.0
-            self.told(f"the agent ended ({code}) and is started again; its log is {self.log}")
             if self._ending.wait(pause_s):
                 return
             self._spawn()

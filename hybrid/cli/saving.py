@@ -145,7 +145,7 @@ def _within(state_dir: Path, folder: str) -> list[tuple[str, Path]]:
 
 
 class _Counting:
-    """Reads as a file does, which is all that tarfile wants, and hashes and counts what it reads."""
+    """Reads as a file does, which is all that tarfile wants; hashes and counts what it reads."""
 
     def __init__(self, file: IO[bytes], told: Callable[[int], None]) -> None:
         self._file, self._told = file, told
@@ -169,7 +169,7 @@ def _add(
     with file:
         count = os.fstat(file.fileno()).st_size
         reading = _Counting(file, told)
-        tar.addfile(_header(name, count), reading)  # type: ignore[arg-type]
+        tar.addfile(_header(name, count), reading)
     return {"bytes": count, "sha256": reading.sha256.hexdigest()}
 
 
@@ -263,7 +263,8 @@ def _safe(file: Path, name: str) -> PurePosixPath:
 
 
 def _extract(source: IO[bytes], target: Path) -> dict[str, Any]:
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in reversed([each for each in target.parents if not each.exists()]):
+        folder.mkdir(mode=0o700)
     sha256, count = hashlib.sha256(), 0
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as out:

@@ -15,11 +15,16 @@ from hybrid.cli.serving import announce, remark, server_settings
 from hybrid.cli.words import plural
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from api.server import Ready, Server
+    from hybrid.agent.identity import Identity
     from hybrid.cli.local_agent import LocalAgent
     from hybrid.config import Settings
+    from hybrid.domain.ids import NodeId
 
 JOIN_VALID_S = 3600.0
+_NAME = "hybrid up"
 _LOOK_S = 0.5
 
 app = new_app()
@@ -56,6 +61,7 @@ def up(
 
     _refuse_bad_gpus(virtual_gpus)
     server = Server(settings)
+    _refuse_second(server)
     _Up(server, settings, virtual_gpus, no_agent, drain, str(log_level)).run()
 
 
@@ -70,6 +76,20 @@ def _refuse_bad_gpus(declared: str | None) -> None:
         parse_virtual_gpus(declared)
     except InvalidDeclaration as problem:
         raise StartupError(f"--virtual-gpus {problem}") from problem
+
+
+def _refuse_second(server: Server) -> None:
+    """Two servers on one state directory would also mean two agents in one folder."""
+    if server.app.alone:
+        return
+    from hybrid.services.errors import StartupError
+
+    state = server.app.state
+    url = (state.announced() or {}).get("url") or "it is starting"
+    server.app.stop()
+    raise StartupError(
+        f"a server runs in {state.path} already ({url}): use it, or name another --state-dir"
+    )
 
 
 class _Up:
@@ -123,10 +143,11 @@ class _Up:
             return
         from hybrid.cli.local_agent import LocalAgent
 
+        folder = self._settings.state_dir / "agent"
         agent = LocalAgent(
             server=self._server.url,
-            folder=self._settings.state_dir / "agent",
-            join_token=lambda: _join_token(ready),
+            folder=folder,
+            join_token=lambda: _join_token(ready, folder),
             told=remark,
             virtual_gpus=self._virtual_gpus,
             drain=self._drain,
@@ -152,17 +173,52 @@ class _Up:
             return
         if runs:
             remark(f"stopping {plural(runs, 'run')}; Ctrl-C again leaves them")
-        agent.ask_to_end()
+        node = self._cordon()
         before = self._told
+        agent.ask_to_end()
         while agent.alive and self._told == before:
             threading.Event().wait(_LOOK_S / 5)
+        if self._told != before and node is not None:
+            self._server.app.nodes.uncordon(node, by=_NAME)  # it is to work again next time
         agent.end()
 
+    def _cordon(self) -> NodeId | None:
+        """Let nothing start on this machine while its runs are stopped; its node, if it has
+        joined."""
+        from hybrid.domain.ids import NodeId
+        from hybrid.services.errors import ServiceError
 
-def _join_token(ready: Ready) -> str:
+        identity = _identity(self._settings.state_dir / "agent")
+        if identity is None:
+            return None
+        node = NodeId(identity.node_id)
+        try:
+            self._server.app.nodes.cordon(node, by=_NAME, why="draining")
+        except ServiceError:
+            return None  # it has not joined, or is gone
+        return node
+
+
+def _identity(folder: Path) -> Identity | None:
+    from hybrid.agent.identity import IdentityFile
+
+    return IdentityFile(folder).load()
+
+
+def _join_token(ready: Ready, folder: Path) -> str | None:
+    """A token for the agent to join with, if it has not joined this server.
+
+    An identity that this server does not know is another installation's (its database was
+    replaced): the agent becomes a new node.
+    """
     from hybrid.domain.ids import PoolName
 
+    identity = _identity(folder)
+    if identity is not None and identity.joined:
+        if ready.app.store.node_of(identity.token_sha256) is not None:
+            return None
+        (folder / "identity.json").unlink(missing_ok=True)
     _, secret = ready.app.access.create_join(
-        pool=PoolName("local"), valid_s=JOIN_VALID_S, note="hybrid up", by="hybrid up"
+        pool=PoolName("local"), valid_s=JOIN_VALID_S, note=_NAME, by=_NAME
     )
     return secret
