@@ -65,8 +65,8 @@ by name.
 Durations are seconds or text such as `45s`, `30m`, `2h`. Limits of durations are in seconds.
 """
 
-_AGENT = """An agent's own configuration: a JSON object in the file that `hybrid agent --config FILE`
-names. Options go before the file, the file before the environment (`HYBRID_JOIN_TOKEN`,
+_AGENT = """An agent's own configuration: a JSON object in the file that `hybrid agent --config
+FILE` names. Options go before the file, the file before the environment (`HYBRID_JOIN_TOKEN`,
 `HYBRID_VIRTUAL_GPUS`, `HYBRID_POWEROFF_COMMAND`).
 """
 
