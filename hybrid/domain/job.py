@@ -86,6 +86,8 @@ class Checkpoint:
     commit_s: float
     work_s: float = 0.0
     """Seconds of work on the reference GPU that need not be done again."""
+    total: int = 0
+    """Steps of the whole job by its own word; 0 when it has not said."""
     gpu_model: str = ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -30,7 +31,7 @@ class Usage:
 
     def decayed(self, now: float, half_life_s: float) -> float:
         """What is left of it at ``now``: half after each half-life."""
-        return self.gpu_s * 0.5 ** (max(0.0, now - self.at) / half_life_s)
+        return self.gpu_s * math.pow(0.5, max(0.0, now - self.at) / half_life_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

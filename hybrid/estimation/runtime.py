@@ -50,7 +50,12 @@ def work_left(job: Job, learned: Learned, *, stated_speed: float = 1.0) -> Durat
     total = total_work(job.spec, learned, stated_speed=stated_speed)
     if job.checkpoint is None or job.checkpoint.work_s <= 0:
         return total
-    left = max(total.mean_s - job.checkpoint.work_s, _LEAST_LEFT_S)
+    saved = job.checkpoint
+    if 0 < saved.step < saved.total:
+        # the same word that a live run is judged by: stopping a run must not change what is left
+        left = max(saved.work_s * (saved.total - saved.step) / saved.step, _LEAST_LEFT_S)
+        return Duration(left, left * SPREAD_PROGRESS)
+    left = max(total.mean_s - saved.work_s, _LEAST_LEFT_S)
     return Duration(left, total.sd_s * left / total.mean_s)
 
 

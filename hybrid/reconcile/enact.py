@@ -15,6 +15,7 @@ from hybrid.domain.plan import (
     ActionBundle,
     CordonClaim,
     CordonNode,
+    Decision,
     EndClaim,
     FailJob,
     OpenClaim,

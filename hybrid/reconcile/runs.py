@@ -159,8 +159,20 @@ def _with_checkpoint(job: Job, run: Run, ranks: Ranks, lessons: Lessons) -> Job:
     worked_s = _work_until(oldest, run, job)
     size = sum(c.size_bytes for c in complete)
     return replace(
-        job, checkpoint=replace(oldest, size_bytes=size, work_s=worked_s, gpu_model=run.gpu_model)
+        job,
+        checkpoint=replace(
+            oldest,
+            size_bytes=size,
+            work_s=worked_s,
+            gpu_model=run.gpu_model,
+            total=_total_steps(ranks),
+        ),
     )
+
+
+def _total_steps(ranks: Ranks) -> int:
+    said = [report.progress.total for report in ranks.values() if report.progress is not None]
+    return max(said, default=0)
 
 
 def _not_newer(checkpoint: Checkpoint, last: Checkpoint) -> bool:
