@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -51,7 +53,7 @@ def test_the_hold_shown_is_the_one_that_is_opened(tmp_path):
 
 
 def test_the_margin_told_is_the_policys_default():
-    assert (Burst().margin_usd, Burst().margin) == (pytest.approx(0.10), 0.05)
+    assert (Burst().margin_usd, Burst().margin) == (Decimal("0.10"), 0.05)
     assert "$0.10 and 5 % of what waiting costs" in " ".join(TEXT.split())
 
 
@@ -67,5 +69,5 @@ def test_the_states_drawn_follow_each_other_as_drawn(entity, states, table):
     drawn = re.search(rf"^{entity} +(.+)$", TEXT, re.MULTILINE)
     assert drawn is not None
     path = [states(each) for each in re.findall(r"[a-z_]+", drawn[1].partition("|")[0])]
-    for before, after in zip(path, path[1:], strict=False):
+    for before, after in itertools.pairwise(path):
         assert after in table.allowed[before]
