@@ -1,0 +1,257 @@
+"""What a job under a deadline costs on spot, on windows of real availability.
+
+``python -m benchmarks.spot --data DIR [--quick]`` reads ``windows.jsonl`` and ``published.json`` of
+DIR. 48 h of work, on-demand $3.06/h and spot $0.9731/h paid per tick of a window; each tick a policy
+chooses nothing, spot (if available) or on-demand; starting a machine costs the restart time without
+progress; spot that becomes unavailable is lost at the tick. Every choice is made by
+``hybrid.planning.deadline_spot``, with chains learned from the *other* pools and weighed by the
+window's own past: the windows of one pool overlap in time.
+
+The figure is (UP - ours) / (UP - omniscient), the share that we close of the gap between Uniform
+Progress and an omniscient optimum, both as published. Uniform Progress runs here too, under our
+accounting: how far it lands from the published figure is printed as ``uniform_progress_off_usd``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.comparison import Compared
+from benchmarks.machine import Stopwatch, print_line
+from benchmarks.uniform_progress import uniform_progress
+from hybrid.estimation.availability import (
+    NO_COUNTS,
+    AvailabilityChain,
+    count,
+    learn,
+    posterior,
+    states,
+)
+from hybrid.estimation.spot_value import Machine, SpotTerms
+from hybrid.planning.deadline_spot import JobsNow, choose_many
+
+WORK_S = 48 * 3600.0
+ON_DEMAND_MICROS_PER_HOUR = 3_060_000
+SPOT_MICROS_PER_HOUR = 973_100
+HIGH = frozenset({"us-west-2a_k80_8", "us-west-2b_k80_8", "us-west-2a_v100_1", "us-west-2a_k80_1"})
+"""The pools of high availability; pools unknown to this list are grouped by ``_is_high``."""
+
+KNOWN_LOW = frozenset(
+    {"us-west-2b_k80_1", "us-west-2b_v100_8", "us-west-2a_v100_8", "us-west-2b_v100_1"}
+)
+LEAST_HIGH_AVAILABILITY = 0.53
+"""Between the highest of the low pools (0.519) and the lowest of the high ones (0.541)."""
+
+QUICK_WINDOWS = 5
+WANTED_BY_RESTART_MIN = {3: 0.70, 12: 0.15}
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One published cell, ``high_availability/deadline_52h/restart_3min``."""
+
+    name: str
+    high: bool
+    deadline_h: int
+    restart_min: int
+    uniform_progress_usd: float
+    omniscient_usd: float
+
+    def terms(self, tick_s: float) -> SpotTerms:
+        return SpotTerms(
+            work_s=WORK_S,
+            horizon_s=self.deadline_h * 3600.0,
+            tick_s=tick_s,
+            restart_s=self.restart_min * 60.0,
+            spot_micros_per_hour=SPOT_MICROS_PER_HOUR,
+            on_demand_micros_per_hour=ON_DEMAND_MICROS_PER_HOUR,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """(windows, ticks) availability per pool, all of ``tick_s``."""
+
+    windows: Mapping[str, Bools]
+    tick_s: float
+
+    def chains_for(self, pool: str) -> tuple[AvailabilityChain, ...]:
+        """One chain per other pool."""
+        return tuple(
+            learn(count(windows), self.tick_s)
+            for other, windows in self.windows.items()
+            if other != pool
+        ) or (learn(NO_COUNTS, self.tick_s),)
+
+
+def read_pools(path: Path) -> Pools:
+    """Raises ValueError when ticks or lengths differ within a pool."""
+    windows: dict[str, list[list[bool]]] = {}
+    gaps: set[float] = set()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.strip():
+            continue
+        window = json.loads(line)
+        gaps.add(float(window["gap_seconds"]))
+        windows.setdefault(window["region"], []).append([c == "1" for c in window["available"]])
+    if len(gaps) != 1:
+        raise ValueError(f"{path} has windows of ticks {sorted(gaps)}; one length is expected")
+    return Pools({p: np.array(w, dtype=bool) for p, w in sorted(windows.items())}, gaps.pop())
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """Raises ValueError for a cell whose name is not understood."""
+    cells = []
+    for name, figures in json.loads(path.read_text(encoding="utf-8")).items():
+        match = re.fullmatch(r"(high|low)_availability/deadline_(\d+)h/restart_(\d+)min", name)
+        if match is None:
+            raise ValueError(f"{path}: {name!r} is no cell of availability, deadline and restart")
+        cells.append(
+            Cell(
+                name,
+                match[1] == "high",
+                int(match[2]),
+                int(match[3]),
+                figures["uniform_progress_usd"],
+                figures["omniscient_usd"],
+            )
+        )
+    return cells
+
+
+def is_high(pool: str, windows: Bools) -> bool:
+    """The group of a pool: as the published figures have it, else by its availability."""
+    if pool in HIGH or pool in KNOWN_LOW:
+        return pool in HIGH
+    return float(windows.mean()) >= LEAST_HIGH_AVAILABILITY
+
+
+def run(
+    windows: Bools, terms: SpotTerms, chains: tuple[AvailabilityChain, ...]
+) -> tuple[Floats, Bools]:
+    """(windows,) dollars paid and whether the deadline was met, one job per window."""
+    number = len(windows)
+    at, weights = states(windows), posterior(chains, windows)
+    held = np.full(number, int(Machine.NONE))
+    starting_s, work_s, micros = np.zeros(number), np.full(number, terms.work_s), np.zeros(number)
+    prices = np.array([terms.tick_micros(machine) for machine in Machine])
+    for tick in range(terms.ticks):
+        held = np.where((held == Machine.SPOT) & ~windows[:, tick], Machine.NONE, held)
+        jobs = JobsNow(
+            left_s=np.full(number, (terms.ticks - tick) * terms.tick_s),
+            work_left_s=work_s,
+            held=held,
+            starting_s=starting_s,
+            state=at[:, tick],
+            weights=weights[:, tick],
+        )
+        chosen = choose_many(jobs, terms, chains)
+        if ((chosen == Machine.SPOT) & ~windows[:, tick]).any():
+            raise RuntimeError("spot was chosen where there is none")
+        starting_s = np.where(chosen == held, starting_s, terms.restart_s)
+        starting_s[chosen == Machine.NONE] = 0.0
+        worked = np.maximum(terms.tick_s - starting_s, 0.0) * (chosen != Machine.NONE)
+        starting_s = np.maximum(starting_s - terms.tick_s, 0.0)
+        work_s = np.maximum(work_s - worked, 0.0)
+        micros += prices[chosen]
+        held = chosen
+    return micros / 1e6, work_s <= 0.0
+
+
+def measure(data: Path, *, quick: bool) -> dict[str, object]:
+    """The benchmark's figures. Raises ValueError for a folder of another format."""
+    pools = read_pools(data / "windows.jsonl")
+    cells = read_cells(data / "published.json")
+    group = {pool: is_high(pool, windows) for pool, windows in pools.windows.items()}
+    ours_usd: dict[str, float] = {}
+    progress_usd: dict[str, float] = {}
+    missed = 0
+    # cells of the same terms one after the other: they share solved tables
+    for cell in sorted(cells, key=lambda c: (c.deadline_h, c.restart_min, c.name)):
+        terms = cell.terms(pools.tick_s)
+        paid: list[float] = []
+        compared: list[float] = []
+        for pool, every in pools.windows.items():
+            if group[pool] != cell.high:
+                continue
+            windows = every[:QUICK_WINDOWS] if quick else every
+            dollars, met = run(windows, terms, pools.chains_for(pool))
+            missed += int((~met).sum())
+            paid += dollars.tolist()
+            compared += [uniform_progress(window, terms) / 1e6 for window in windows.tolist()]
+        if not paid:
+            print(f"{cell.name}: no windows of this group", flush=True)
+            continue
+        ours_usd[cell.name] = statistics.fmean(paid)
+        progress_usd[cell.name] = statistics.fmean(compared)
+        print(
+            f"{cell.name}: ours ${ours_usd[cell.name]:.2f}, uniform progress "
+            f"${cell.uniform_progress_usd:.2f} (here ${progress_usd[cell.name]:.2f}), "
+            f"omniscient ${cell.omniscient_usd:.2f}",
+            flush=True,
+        )
+    measured = [cell for cell in cells if cell.name in ours_usd]
+    if not measured:
+        raise ValueError(f"{data} has no windows for any published cell")
+    return {
+        "windows": sum(len(w[:QUICK_WINDOWS] if quick else w) for w in pools.windows.values()),
+        "gap_closed": {c.name: round(_gap_closed(c, ours_usd[c.name]), 3) for c in measured},
+        "missed": missed,
+        "ours_usd": {c.name: round(ours_usd[c.name], 2) for c in measured},
+        "uniform_progress_usd": {c.name: c.uniform_progress_usd for c in measured},
+        "omniscient_usd": {c.name: c.omniscient_usd for c in measured},
+        "uniform_progress_off_usd": {
+            c.name: round(progress_usd[c.name] - c.uniform_progress_usd, 2) for c in measured
+        },
+    }
+
+
+def _gap_closed(cell: Cell, ours_usd: float) -> float:
+    gap = cell.uniform_progress_usd - cell.omniscient_usd
+    return (cell.uniform_progress_usd - ours_usd) / gap
+
+
+def compare(line: Mapping[str, Any]) -> tuple[Compared, ...]:
+    """The rows of the results file, from the printed line."""
+    rows = []
+    for name, closed in line["gap_closed"].items():
+        restart_min = int(name.rsplit("restart_", 1)[1].removesuffix("min"))
+        wanted = WANTED_BY_RESTART_MIN.get(restart_min)
+        rows.append(
+            Compared(
+                name.replace("_", " ").replace("/", ", "),
+                f"UP ${line['uniform_progress_usd'][name]:.2f}, "
+                f"omniscient ${line['omniscient_usd'][name]:.2f}",
+                f"${line['ours_usd'][name]:.2f}: {closed:.0%} of the gap closed",
+                "" if wanted is None else f"≥ {wanted:.0%}",
+                None if wanted is None else closed >= wanted,
+            )
+        )
+    missed = int(line["missed"])
+    return (*rows, Compared("missed deadlines", "0", str(missed), "0", missed == 0))
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks.spot", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="folder of availability windows")
+    parser.add_argument("--quick", action="store_true", help="the first windows of each pool only")
+    arguments = parser.parse_args(argv)
+    watch = Stopwatch()
+    print_line("spot", watch, measure(arguments.data, quick=arguments.quick))
+
+
+if __name__ == "__main__":
+    main()
