@@ -269,9 +269,9 @@ def as_document(ending: Ending) -> dict[str, Any]:
         "refused": refused,
         "machines_left": ending.machines_left,
         "agents_left": ending.agents_left,
-        "spent_usd": str(ending.spent_usd),
-        "billed_usd": str(ending.billed_usd),
-        "cap_usd": str(scene.CAP_USD),
+        "spent_usd": _dollars(ending.spent_usd),
+        "billed_usd": _dollars(ending.billed_usd),
+        "cap_usd": _dollars(scene.CAP_USD),
         "interruptions": ending.interruptions,
         "resumed": [
             {"job": each.sent.job.name, "step": step}
@@ -290,7 +290,7 @@ def as_document(ending: Ending) -> dict[str, Any]:
             "this": _totals(ending),
             **{
                 other.name.replace(" ", "_"): {
-                    "cost_usd": str(to_usd(other.cost_micros)),
+                    "cost_usd": _dollars(to_usd(other.cost_micros)),
                     "mean_wait_s": round(other.mean_wait_s, 1),
                     "makespan_s": round(other.makespan_s, 1),
                     "jobs_that_cannot_run": other.unrun,
@@ -304,10 +304,15 @@ def as_document(ending: Ending) -> dict[str, Any]:
     }
 
 
+def _dollars(amount: Decimal) -> float:
+    """Dollars as a JSON number: micro-dollars are exact in a double up to billions."""
+    return float(round(amount, 6))
+
+
 def _totals(ending: Ending) -> dict[str, Any]:
     waits = [each.job.wait_s or 0.0 for each in ending.jobs if each.job is not None]
     return {
-        "cost_usd": str(ending.spent_usd),
+        "cost_usd": _dollars(ending.spent_usd),
         "mean_wait_s": round(sum(waits) / len(waits), 1) if waits else 0.0,
         "makespan_s": round(ending.elapsed_s, 1),
     }
@@ -334,12 +339,12 @@ def _job_document(each: Ended) -> dict[str, Any]:
         ],
         "wait_s": each.job.wait_s,
         "run_s": round(each.run_s, 1),
-        "cost_usd": str(each.job.cost_usd),
+        "cost_usd": _dollars(each.job.cost_usd),
         "decision": each.why,
         "alternatives": [
             {
                 "label": option.label,
-                "total_usd": None if option.total_usd is None else str(option.total_usd),
+                "total_usd": None if option.total_usd is None else _dollars(option.total_usd),
                 "refused": None if option.refused is None else option.refused.text,
             }
             for option in (explained.alternatives if explained is not None else ())
@@ -347,9 +352,8 @@ def _job_document(each: Ended) -> dict[str, Any]:
     }
 
 
-def show_ending(ending: Ending) -> None:
+def show_ending(ending: Ending, console: Console) -> None:
     """The closing table, the totals and the checks, for people."""
-    console = Console()
     console.print(_job_table(ending))
     console.print(_totals_table(ending))
     for check in ending.checks:

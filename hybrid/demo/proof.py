@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hybrid.agent.guardian.journal import ENDED, RECOVERED, STARTED
-from hybrid.demo.scene import DemoJob
+from hybrid.demo.cast import DemoJob
 
 _DIGEST = re.compile(r"^weights sha256 ([0-9a-f]{64})$", re.MULTILINE)
 _RESUMED = re.compile(r"^resumed from step (\d+)$", re.MULTILINE)

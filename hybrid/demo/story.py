@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from rich.console import Console
+
 from hybrid.client import ClientError, HybridClient, Problem
 from hybrid.client import answers as said
 from hybrid.demo import scene
+from hybrid.demo.cast import Cast, DemoJob, steps_per_second
 from hybrid.demo.ending import Ending, as_document, show_ending
 from hybrid.demo.mishaps import Mishaps
-from hybrid.demo.scene import DemoJob
 from hybrid.demo.stage import Stage, StageError
 from hybrid.demo.watch import Screen, Silent
 from hybrid.services.log_lines import log_to_stderr
@@ -136,8 +138,9 @@ def run_demo(
         screen: Screen | Silent = Screen() if output == "table" else Silent()
         held.enter_context(screen)
         try:
+            cast = Cast(steps_per_second())
             story = _begin(stage, held)
-            _play(story, Mishaps(random.Random(seed), chaos=chaos), screen)  # noqa: S311
+            _play(story, cast, Mishaps(random.Random(seed), chaos=chaos), screen)  # noqa: S311
             screen.close()
             ending = _end(story, screen, keep_server=serve)
         except StageError as problem:
@@ -146,7 +149,7 @@ def run_demo(
         if output == "json":
             sys.stdout.write(json.dumps(as_document(ending), indent=1) + "\n")
         else:
-            show_ending(ending)
+            show_ending(ending, Console())
         if serve:
             _stay(stage)
     return 0 if ending.ok else 1
@@ -195,8 +198,8 @@ def _wait_for_this_machine(story: Story) -> None:
     raise StageError(f"this machine's agent did not join; see {story.stage.folder / 'agent.log'}")
 
 
-def _play(story: Story, mishaps: Mishaps, screen: Screen | Silent) -> None:
-    waiting = sorted(scene.jobs(), key=lambda job: job.after_s)
+def _play(story: Story, cast: Cast, mishaps: Mishaps, screen: Screen | Silent) -> None:
+    waiting = sorted(cast.jobs(), key=lambda job: job.after_s)
     while True:
         while waiting and waiting[0].after_s <= story.elapsed_s:
             story.send(waiting.pop(0))
