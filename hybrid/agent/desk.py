@@ -28,11 +28,11 @@ from hybrid.agent.protocol import (
 )
 from hybrid.domain.ids import ClaimId, JobId, NodeId, PoolName, RunId
 from hybrid.ports.clock import Clock
-from hybrid.ports.engine import NodeReport, RankPhase
+from hybrid.ports.engine import ORDER_KEPT_PART, NodeReport, RankPhase
 from hybrid.ports.errors import Gone
 from hybrid.ports.gpus import GpuReading
 from hybrid.ports.join import JoinGate
-from hybrid.ports.mailbox import NodeMailbox, NodeToken, NodeWork
+from hybrid.ports.mailbox import NodeMailbox, NodeOrder, NodeToken, NodeWork
 
 _log = structlog.get_logger(__name__)
 
@@ -242,22 +242,26 @@ class NodeDesk:
     def work(self, who: NodeToken) -> WorkAnswer:
         """What the node should be doing now."""
         work = self._mailbox.work(who.node_id)
+        now = self._clock.now()
         return WorkAnswer(
             revision=work.revision,
             epoch=work.epoch,
-            orders=tuple(
-                WireOrder(
-                    run_id=order.run_id,
-                    rank=order.rank,
-                    epoch=order.epoch,
-                    document=RunDocument.model_validate_json(order.document),
-                    stop=StopOrder.model_validate_json(order.stop) if order.stop else None,
-                )
-                for order in work.orders
-            ),
+            orders=tuple(self._order(order, now) for order in work.orders),
             acknowledged=work.acknowledged,
             cordoned=work.cordoned,
-            lease_remaining_s=self._remaining(work, self._clock.now()),
+            lease_remaining_s=self._remaining(work, now),
+        )
+
+    def _order(self, order: NodeOrder, now: float) -> WireOrder:
+        document = RunDocument.model_validate_json(order.document)
+        kept_s = ORDER_KEPT_PART * self._terms.run_lease_s
+        return WireOrder(
+            run_id=order.run_id,
+            rank=order.rank,
+            epoch=order.epoch,
+            document=document,
+            stop=StopOrder.model_validate_json(order.stop) if order.stop else None,
+            begin=now - document.assigned_at <= kept_s,
         )
 
     def _remaining(self, work: NodeWork, now: float) -> float | None:

@@ -63,6 +63,7 @@ def documents(order: RunOrder, checkpoint_url: str) -> tuple[RunDocument, ...]:
             master_addr=order.nodes[0].address or order.nodes[0].hostname,
             master_port=master_port(run.id),
             checkpoint_url=checkpoint_url,
+            assigned_at=run.assigned_at,
         )
         for rank, slot in enumerate(run.slots)
     )

@@ -185,7 +185,8 @@ class Node:
         with self._lock:
             worker = self._workers.get(key)
             if worker is None and not self._remembers(key):
-                worker = self._begin(order)
+                # one that lay too long may have been given up: the job may run elsewhere
+                worker = self._begin(order) if order.begin else None
         if worker is None:
             return
         if order.stop is not None:

@@ -356,6 +356,7 @@ class RunDocument(Wire):
     master_addr: Label = ""
     master_port: int = Field(ge=1024, le=65_535)
     checkpoint_url: Annotated[str, StringConstraints(max_length=2048)] = ""
+    assigned_at: float = Field(default=0.0, description="When it was placed, by the server.")
 
     @property
     def job(self) -> JobId:
@@ -371,6 +372,9 @@ class WireOrder(Wire):
     epoch: int
     document: RunDocument
     stop: StopOrder | None = None
+    begin: bool = Field(
+        default=True, description="False: too old to be begun by a node that has not begun it."
+    )
 
 
 class WorkAnswer(Wire):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Self
 
+from hybrid.domain.offer import Offer
+
 FIRST_WAIT_S = 15.0
 LONGEST_WAIT_S = 1800.0
 
@@ -49,3 +51,36 @@ class Breaker:
     def is_open(self, now: float) -> bool:
         """Whether nothing may be asked of the scope at ``now``."""
         return now < self.open_until
+
+
+def covers(scope: str, offer: Offer) -> bool:
+    """Whether a breaker of that scope stands before an offer.
+
+    Scopes are ``provider:P``, ``account:P``, ``zone:P/ZONE``, ``offer:ID`` and
+    ``quota:P/REGION/FAMILY/MARKET``, where a family is the beginning of its types' names (``p4d``,
+    ``a2``), and ``*`` stands for all.
+    """
+    kind, _, rest = scope.partition(":")
+    if kind != "quota":
+        return scope in (
+            f"provider:{offer.provider}",
+            f"account:{offer.provider}",
+            f"zone:{offer.provider}/{offer.zone}",
+            f"offer:{offer.id}",
+        )
+    parts = rest.split("/")
+    if len(parts) != 4:
+        return False
+    provider, region, family, market = parts
+    return (
+        provider == offer.provider
+        and region in (offer.region, "*")
+        and market in (str(offer.market), "*")
+        and (family == "*" or _in_family(offer.machine_type, family))
+    )
+
+
+def _in_family(machine_type: str, family: str) -> bool:
+    return machine_type == family or (
+        machine_type.startswith(family) and machine_type[len(family)] in ".-0123456789dgn"
+    )

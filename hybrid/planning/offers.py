@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from hybrid.domain.breaker import Breaker
+from hybrid.domain.breaker import Breaker, covers
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import OfferId, PoolName
 from hybrid.domain.job_spec import Market
@@ -156,43 +156,11 @@ class OfferBook:
     def _breakers(self, offer: Offer) -> list[Breaker]:
         if not self._snapshot.breakers:
             return []
-        found = [
-            self._snapshot.breakers.get(scope)
-            for scope in (
-                f"provider:{offer.provider}",
-                f"account:{offer.provider}",
-                f"zone:{offer.provider}/{offer.zone}",
-                f"offer:{offer.id}",
-            )
-        ]
-        found += [
+        return [
             breaker
             for scope, breaker in sorted(self._snapshot.breakers.items())
-            if _is_quota_of(scope, offer)
+            if covers(scope, offer)
         ]
-        return [breaker for breaker in found if breaker is not None]
-
-
-def _is_quota_of(scope: str, offer: Offer) -> bool:
-    """``quota:PROVIDER/REGION/FAMILY/MARKET``: a family is the beginning of its types' names
-    (``p4d``, ``a2``), or ``*`` for all."""
-    kind, _, rest = scope.partition(":")
-    parts = rest.split("/")
-    if kind != "quota" or len(parts) != 4:
-        return False
-    provider, region, family, market = parts
-    return (
-        provider == offer.provider
-        and region in (offer.region, "*")
-        and market in (str(offer.market), "*")
-        and (family == "*" or _in_family(offer.machine_type, family))
-    )
-
-
-def _in_family(machine_type: str, family: str) -> bool:
-    return machine_type == family or (
-        machine_type.startswith(family) and machine_type[len(family)] in ".-0123456789dgn"
-    )
 
 
 def _probe_under_way(breaker: Breaker, claims: Iterable[Claim]) -> bool:
@@ -200,18 +168,9 @@ def _probe_under_way(breaker: Breaker, claims: Iterable[Claim]) -> bool:
     return any(
         claim.state is ClaimState.REQUESTED
         and claim.requested_at >= breaker.open_until
-        and _scope_covers(breaker.scope, claim.offer)
+        and covers(breaker.scope, claim.offer)
         for claim in claims
     )
-
-
-def _scope_covers(scope: str, offer: Offer) -> bool:
-    return scope in (
-        f"provider:{offer.provider}",
-        f"account:{offer.provider}",
-        f"zone:{offer.provider}/{offer.zone}",
-        f"offer:{offer.id}",
-    ) or _is_quota_of(scope, offer)
 
 
 def _quota_left(snapshot: Snapshot) -> dict[OfferId, int]:

@@ -12,6 +12,11 @@ from hybrid.domain.job import Checkpoint, Job, Progress, StopCause
 from hybrid.domain.node import Gpu, Node
 from hybrid.domain.run import Run
 
+ORDER_KEPT_PART = 0.5
+"""For how long an order may still be begun, as a part of the node's run lease, counted from the
+run's ``assigned_at``. A node that cannot be heard is given up after a whole lease: an order that it
+finds when it is back must not begin a run that somebody else has by then."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
@@ -106,7 +111,8 @@ class WorkloadRuntime(Protocol):
         ...
 
     def start(self, order: RunOrder) -> None:
-        """Bring a run to its nodes. Returns once it is sure to be delivered."""
+        """Bring a run to its nodes. Returns once it is sure to be delivered, if the node comes for
+        it in time: past :data:`ORDER_KEPT_PART` of the run lease nobody begins it any more."""
         ...
 
     def stop(self, run_id: RunId, cause: StopCause, grace_s: float, epoch: int) -> None:

@@ -15,11 +15,11 @@ from hybrid.domain.job import Job, StopCause
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run, RunState
 from hybrid.ports.capacity import MachineState
-from hybrid.ports.engine import RankPhase, RankReport, RunOrder
+from hybrid.ports.engine import NodeReport, RankPhase, RankReport, RunOrder
 from hybrid.ports.observation import Known, Observation
 from hybrid.ports.store import World
 from hybrid.reconcile.machines import orphans
-from hybrid.reconcile.nodes import SILENT
+from hybrid.reconcile.nodes import SILENT, lease_over, silence_s
 from hybrid.reconcile.rules import SyncRules
 from hybrid.reconcile.runs import Ranks, ranks_by_run
 
@@ -140,8 +140,8 @@ def due(
     return (
         *_launches(world, now),
         *_terminations(world, observation, now, rules),
-        *_run_calls(world, observation, ranks, now, epoch),
-        *_acknowledgements(world, observation),
+        *_run_calls(world, observation, ranks, now, epoch, rules),
+        *_acknowledgements(world, observation, rules),
         *_cordons(world),
         *_leases(world),
     )
@@ -204,6 +204,7 @@ def _run_calls(
     ranks: dict[RunId, dict[int, RankReport]],
     now: float,
     epoch: int,
+    rules: SyncRules,
 ) -> Iterator[StartRun | StopRun]:
     for run in sorted(world.runs.values(), key=lambda r: (r.assigned_at, r.id)):
         job = world.jobs.get(run.job_id)
@@ -225,7 +226,7 @@ def _run_calls(
                     grace_s=_grace_s(run, job, now),
                     order=None if known else order,
                 )
-    yield from _strays(world, observation, ranks)
+    yield from _strays(world, observation, ranks, rules)
 
 
 def _order(world: World, run: Run, job: Job, epoch: int) -> RunOrder | None:
@@ -259,17 +260,52 @@ def _grace_s(run: Run, job: Job, now: float) -> float:
 
 
 def _strays(
-    world: World, observation: Observation, ranks: dict[RunId, dict[int, RankReport]]
+    world: World,
+    observation: Observation,
+    ranks: dict[RunId, dict[int, RankReport]],
+    rules: SyncRules,
 ) -> Iterator[StopRun]:
     """Ranks that go on although their run is over in the store: a node that was given up and came
     back. They are stopped at once; their job may be running elsewhere."""
     engines = _engine_of_runs(observation)
+    nodes = _reports_of_nodes(observation)
     for run_id in sorted(ranks):
-        going_on = any(r.phase is not RankPhase.ENDED for r in ranks[run_id].values())
-        if run_id not in world.runs and going_on:
+        if run_id in world.runs:
+            continue
+        if any(_could_stop(rank, nodes, observation, rules) for rank in ranks[run_id].values()):
             yield StopRun(
                 run_id=run_id, engine=engines[run_id], cause=StopCause.NODE_LOST, grace_s=0.0
             )
+
+
+def _could_stop(
+    rank: RankReport, nodes: dict[NodeId, NodeReport], observation: Observation, rules: SyncRules
+) -> bool:
+    """Whether the rank goes on where somebody listens: a silent node is told when it is back."""
+    if rank.phase is RankPhase.ENDED:
+        return False
+    node = nodes.get(rank.node_id)
+    return node is None or silence_s(node, observation) <= rules.silent_after_s
+
+
+def _is_over(
+    rank: RankReport, nodes: dict[NodeId, NodeReport], observation: Observation, rules: SyncRules
+) -> bool:
+    """Whether the rank has surely ended. A node that is beyond its run lease has killed what it
+    had, and a machine that is gone will never say so."""
+    node = nodes.get(rank.node_id)
+    return rank.phase is RankPhase.ENDED or (
+        node is not None and lease_over(node, observation, rules)
+    )
+
+
+def _reports_of_nodes(observation: Observation) -> dict[NodeId, NodeReport]:
+    return {
+        node.id: node
+        for source in observation.engines.values()
+        if isinstance(source, Known)
+        for node in source.value.nodes
+    }
 
 
 def _engine_of_runs(observation: Observation) -> dict[RunId, str]:
@@ -281,12 +317,15 @@ def _engine_of_runs(observation: Observation) -> dict[RunId, str]:
     }
 
 
-def _acknowledgements(world: World, observation: Observation) -> Iterator[AcknowledgeRun]:
+def _acknowledgements(
+    world: World, observation: Observation, rules: SyncRules
+) -> Iterator[AcknowledgeRun]:
     engines = _engine_of_runs(observation)
+    nodes = _reports_of_nodes(observation)
     for run_id, reports in sorted(ranks_by_run(observation).items()):
         if run_id in world.runs:
             continue
-        if all(report.phase is RankPhase.ENDED for report in reports.values()):
+        if all(_is_over(rank, nodes, observation, rules) for rank in reports.values()):
             yield AcknowledgeRun(run_id=run_id, engine=engines[run_id])
 
 

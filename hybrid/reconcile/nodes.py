@@ -132,16 +132,25 @@ def noticed(claim: Claim, notice_at: float, now: float) -> Claim:
     return claim
 
 
+def silence_s(report: NodeReport, observation: Observation) -> float:
+    """For how long the node has not been heard of, as far as we could have heard it."""
+    return observation.at - max(report.heard_at, observation.heard_since)
+
+
+def lease_over(report: NodeReport, observation: Observation, rules: SyncRules) -> bool:
+    """Whether the node has not been heard of for so long that it has surely ended its runs."""
+    length_s = (report.run_lease_s + rules.kill_s) * (1 + rules.clock_drift)
+    return silence_s(report, observation) > length_s
+
+
 def _state_after(
     node: Node, report: NodeReport, observation: Observation, rules: SyncRules
 ) -> Node:
     now = observation.at
     if report.left:
         return node.to(NodeState.GONE, at=now, cause="left")
-    heard_at = max(report.heard_at, observation.heard_since)
-    silence = now - heard_at
-    lease_over = (report.run_lease_s + rules.kill_s) * (1 + rules.clock_drift)
-    if silence > lease_over:
+    silence = silence_s(report, observation)
+    if lease_over(report, observation, rules):
         if node.state is NodeState.LOST:
             return node
         return node.to(

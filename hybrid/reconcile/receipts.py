@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hybrid.domain.breaker import covers
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ledger_entry import EntryKind
@@ -118,15 +119,8 @@ def _booting(drafts: Drafts, claim: Claim, machine: Machine, now: float) -> Clai
 
 def _close_breakers(drafts: Drafts, draft: Draft, claim: Claim) -> None:
     """A machine was had: whatever refused on the way to it does so no more."""
-    offer = claim.offer
-    scopes = (
-        f"provider:{offer.provider}",
-        f"zone:{offer.provider}/{offer.zone}",
-        f"offer:{offer.id}",
-    )
-    for scope in scopes:
-        breaker = drafts.world.breakers.get(scope)
-        if breaker is not None and not breaker.is_open(claim.requested_at):
+    for scope, breaker in sorted(drafts.world.breakers.items()):
+        if covers(scope, claim.offer) and not breaker.is_open(claim.requested_at):
             draft.add(Remove("breaker", scope))
 
 

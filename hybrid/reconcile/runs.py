@@ -15,7 +15,7 @@ from hybrid.domain.money import cost_micros
 from hybrid.domain.node import NodeState
 from hybrid.domain.quantities import format_duration
 from hybrid.domain.run import EXIT_CHECKPOINTED, Run, RunState
-from hybrid.ports.engine import RankPhase, RankReport
+from hybrid.ports.engine import ORDER_KEPT_PART, NodeReport, RankPhase, RankReport
 from hybrid.ports.observation import Known, Observation
 from hybrid.reconcile.drafts import Draft, Drafts
 from hybrid.reconcile.learning import Lessons
@@ -49,10 +49,22 @@ def ranks_by_run(observation: Observation) -> dict[RunId, dict[int, RankReport]]
 def sync_runs(drafts: Drafts, observation: Observation, lessons: Lessons, rules: SyncRules) -> None:
     """Bring runs and jobs to what their nodes say."""
     reports = ranks_by_run(observation)
+    nodes = _nodes_by_id(observation)
     for run in list(drafts.runs()):
         job = drafts.job(run.job_id)
         if run.live and job is not None:
-            _sync_run(drafts, run, job, reports.get(run.id, {}), observation.at, lessons, rules)
+            ranks = reports.get(run.id, {})
+            lost = _lost_ranks(drafts, run, ranks) | _never_begun(run, ranks, nodes, rules)
+            _sync_run(drafts, run, job, ranks, lost, observation.at, lessons, rules)
+
+
+def _nodes_by_id(observation: Observation) -> dict[NodeId, NodeReport]:
+    return {
+        report.id: report
+        for source in observation.engines.values()
+        if isinstance(source, Known)
+        for report in source.value.nodes
+    }
 
 
 def _sync_run(
@@ -60,13 +72,13 @@ def _sync_run(
     run: Run,
     job: Job,
     ranks: Ranks,
+    lost: set[int],
     now: float,
     lessons: Lessons,
     rules: SyncRules,
 ) -> None:
     draft = drafts.draft(f"job:{job.id}")
     before_run, before_job = run, job
-    lost = _lost_ranks(drafts, run, ranks)
     job = _with_checkpoint(job, run, ranks, lessons)
     if _all_begun(run, ranks):
         run, job = _begun(run, job, ranks, now)
@@ -93,6 +105,24 @@ def _lost_ranks(drafts: Drafts, run: Run, ranks: Ranks) -> set[int]:
         if node is None or node.state in _BEYOND:
             lost.add(rank)
     return lost
+
+
+def _never_begun(
+    run: Run, ranks: Ranks, nodes: Mapping[NodeId, NodeReport], rules: SyncRules
+) -> set[int]:
+    """Ranks that their nodes, heard since, do not know and will not begin any more: the order came
+    too late (the node was away) or to nobody."""
+    if any(step.state == RunState.RUNNING for step in run.history):
+        return set()  # a rank that has begun is over when its node says so, or is lost
+    missing = set()
+    for rank, slot in enumerate(run.slots):
+        node = nodes.get(slot.node_id)
+        if rank in ranks or node is None:
+            continue
+        too_late_at = run.assigned_at + ORDER_KEPT_PART * node.run_lease_s
+        if node.heard_at > too_late_at + rules.silent_after_s:
+            missing.add(rank)
+    return missing
 
 
 def _rest_on_nodes(draft: Draft, drafts: Drafts, lost: set[int], run: Run) -> None:

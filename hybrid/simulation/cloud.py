@@ -103,6 +103,7 @@ class SimCloud:
             "claim": claim.id,
             "token": claim.token,
             "pool": pool.name,
+            "region": claim.offer.region,
             "zone": claim.offer.zone,
             "machine_type": claim.offer.machine_type,
             "market": claim.offer.market,
@@ -196,7 +197,7 @@ class SimCloud:
             offer = offer_id(PoolName(asked["pool"]), *where)
             raise CapacityUnavailable(f"offer:{offer}", "sold out")
         if self.trouble.quota is not None and len(self.running) >= self.trouble.quota:
-            scope = f"quota:{self._name}/sim/{asked['machine_type']}/{market}"
+            scope = f"quota:{self._name}/{asked['region']}/{asked['machine_type']}/{market}"
             raise QuotaExceeded(scope, f"quota of {self.trouble.quota} machines")
 
     def _make(self, asked: dict[str, str]) -> MachineId:

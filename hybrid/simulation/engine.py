@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from hybrid.domain.ids import JobId, NodeId, RunId
 from hybrid.domain.job import Job, StopCause
 from hybrid.ports.clock import Clock
-from hybrid.ports.engine import NodeReport, RankReport, RunOrder
+from hybrid.ports.engine import ORDER_KEPT_PART, NodeReport, RankReport, RunOrder
 from hybrid.ports.errors import Gone, OutcomeUnknown
 from hybrid.ports.store import EpochPassed
 from hybrid.simulation.running import KILLED, SimRank, SimRun
@@ -177,7 +177,9 @@ class SimEngine:
         for run_id, ordered in list(node.orders.items()):
             del node.orders[run_id]
             node.seen.add(run_id)
-            self._begin(node, ordered)
+            age_s = self._clock.now() - ordered.order.run.assigned_at
+            if age_s <= ORDER_KEPT_PART * node.report.run_lease_s:
+                self._begin(node, ordered)
 
     def _begin(self, node: SimNode, ordered: SimOrder) -> None:
         order, now = ordered.order, self._clock.now()

@@ -304,3 +304,15 @@ def test_a_matrix_of_links_fits_its_gpus() -> None:
         Inventory(hostname="box", gpus=(gpu,), links_gbps=((0.0, 1.0), (1.0, 0.0)))
     with pytest.raises(ValueError, match="two gpus have one id"):
         Inventory(hostname="box", gpus=(gpu, gpu))
+
+
+def test_an_order_that_lay_too_long_is_not_to_be_begun_any_more(office: Office) -> None:
+    who = office.join()
+    office.order("j1")
+    (order,) = office.desk.work(who).orders
+    begin = []
+    for age_s in (0.0, 30.0, 30.1):  # half of the run lease of 60 s
+        office.clock.at = order.document.assigned_at + age_s
+        (order,) = office.desk.work(who).orders
+        begin.append(order.begin)
+    assert begin == [True, True, False]

@@ -140,6 +140,30 @@ def test_success_closes_the_breakers_on_its_way() -> None:
     assert removed == [Remove("breaker", scope)]
 
 
+@pytest.mark.parametrize(
+    ("scope", "closes"),
+    [
+        ("provider:aws", True),
+        ("account:aws", True),
+        ("zone:aws/us-east-1a", True),
+        ("quota:aws/us-east-1/g5.xlarge/spot", True),
+        ("quota:aws/us-east-1/g/*", True),
+        ("quota:aws/*/*/spot", True),
+        ("quota:aws/us-east-1/*/on_demand", False),
+        ("quota:aws/eu-west-1/*/*", False),
+        ("quota:aws/us-east-1/p4d/spot", False),
+        ("quota:aws/us-east-1/spot", False),
+        ("zone:aws/us-east-1b", False),
+        ("provider:gcp", False),
+    ],
+)
+def test_success_closes_every_breaker_that_stood_before_its_offer(scope: str, closes: bool) -> None:
+    world = a_world(REQUESTED, breakers={scope: Breaker.opened(scope, "full", at=NOW - 300)})
+    bundles = answered(world, LaunchMachine(claim=REQUESTED), machine=a_machine())
+    removed = [c for b in bundles for c in b.changes if isinstance(c, Remove)]
+    assert removed == ([Remove("breaker", scope)] if closes else [])
+
+
 def test_a_terminating_machine_is_ended_until_its_cloud_says_that_it_ends() -> None:
     claim = a_claim(state=ClaimState.TERMINATING, node_id=NodeId("n1"))
     assert calls(a_world(claim)) == [
@@ -259,6 +283,22 @@ def test_a_run_given_up_that_goes_on_is_stopped_at_once() -> None:
         cause=StopCause.NODE_LOST,
         grace_s=0.0,  # type: ignore[arg-type]
     )
+
+
+def test_a_silent_node_is_told_of_a_stray_when_it_is_back() -> None:
+    silent = an_observation(nodes=(a_node_report(heard_at=NOW - 21),), ranks=(a_rank("j9.3"),))
+    assert calls(a_world(), silent) == []
+    back = an_observation(nodes=(a_node_report(heard_at=NOW - 20),), ranks=(a_rank("j9.3"),))
+    assert [type(effect) for effect in calls(a_world(), back)] == [StopRun]
+
+
+def test_what_a_machine_said_before_it_went_is_forgotten_once_its_run_lease_is_over() -> None:
+    ranks = (a_rank("j9.3"),)
+    # (600 s of lease + 15 s to kill) and 1 % of drift
+    for silence_s, effects in ((621.0, []), (621.2, ["acknowledge:j9.3"])):
+        gone = a_node_report(heard_at=NOW - silence_s)
+        observation = an_observation(nodes=(gone,), ranks=ranks)
+        assert [effect.key for effect in calls(a_world(), observation)] == effects
 
 
 def test_an_end_is_acknowledged_only_after_it_has_been_applied() -> None:

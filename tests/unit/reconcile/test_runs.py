@@ -10,6 +10,7 @@ from hybrid.domain.ids import NodeId
 from hybrid.domain.job import Checkpoint, Job, JobState, StopCause
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run, RunState
+from hybrid.domain.transitions import Step
 from hybrid.ports.engine import RankPhase
 from hybrid.ports.observation import Observation, Unknown
 from hybrid.ports.store import Learn, World
@@ -256,3 +257,26 @@ def test_outputs_are_kept_with_their_run_by_rank() -> None:
     assert run.outputs == (digest, "")
     run, _ = after(one(), an_observation(ranks=(an_ended_rank(code=0),)))
     assert run.outputs == ()
+
+
+@pytest.mark.parametrize(
+    ("heard_s", "lost"), [(300.0, False), (320.0, False), (321.0, True), (5_000.0, True)]
+)
+def test_a_run_whose_order_was_never_taken_in_time_is_given_up(heard_s: float, lost: bool) -> None:
+    """An order is kept for half the run lease (600 s), and 20 s are left for its report."""
+    now = NOW + heard_s
+    world = one(a_run(state=RunState.STARTING), a_job(state=JobState.PLACED))
+    observation = an_observation(at=now, nodes=(a_node_report(heard_at=now),))
+    if not lost:
+        assert sync(world, observation, RULES) == ()
+        return
+    run, job = after(world, observation)
+    assert (run.state, job.state) == (RunState.ENDED, JobState.PENDING)
+    assert run.stop_cause is StopCause.NODE_LOST
+
+
+def test_a_run_that_was_seen_to_begin_is_not_given_up_for_a_missing_report() -> None:
+    steps = (Step("assigned", NOW), Step("starting", NOW), Step("running", NOW))
+    world = one(a_run(history=steps), a_job(state=JobState.RUNNING))
+    now = NOW + 5_000
+    assert sync(world, an_observation(at=now, nodes=(a_node_report(heard_at=now),)), RULES) == ()
