@@ -1,0 +1,27 @@
+"""For all tests: logs go to standard error without values of variables, and CI skips nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+from hybrid.services.log_lines import log_to_stderr
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _logs_without_secrets() -> None:
+    """Tracebacks with the values of variables would take long, and tell secrets."""
+    log_to_stderr(level="info")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """In CI a test that is skipped for want of a server has failed, and says what is missing."""
+    report = yield
+    if report.skipped and os.environ.get("HYBRID_TEST_NO_SKIP") and not hasattr(report, "wasxfail"):
+        why = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} may not be skipped in CI: {why}"
+    return report
