@@ -166,9 +166,9 @@ def _sync_absent(
     if claim.machine_id is not None and claim.launched_at is not None:
         could_show_from = claim.launched_at + rules.absent_grace_s
     else:
-        last_call = claim.last_attempt_at if claim.last_attempt_at is not None else now
+        # a call that left no receipt was begun before the claim left its first state
         began = claim.history[-1].at if claim.history else claim.requested_at
-        could_show_from = max(last_call, began) + rules.call_limit_s
+        could_show_from = max(claim.last_attempt_at or 0.0, began) + rules.call_limit_s
     if asked_at < could_show_from:
         return
     if claim.absent_since is None:

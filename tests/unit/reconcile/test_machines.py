@@ -11,6 +11,7 @@ from hybrid.domain.job import Job, JobState
 from hybrid.domain.ledger_entry import EntryKind
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run
+from hybrid.domain.transitions import Step
 from hybrid.ports.capacity import MachineState, Notice, NoticeKind
 from hybrid.ports.observation import MachineFacts, Observation, Unknown
 from hybrid.reconcile.machines import orphans
@@ -144,6 +145,15 @@ def test_a_terminating_claim_without_a_machine_waits_out_the_call_and_two_listin
     assert (first.state, first.absent_since) == (ClaimState.TERMINATING, NOW + 121)
     gone = claim_after(first, an_observation(machines=(), at=NOW + 182))
     assert gone.state is ClaimState.GONE
+
+
+def test_a_terminating_claim_that_was_never_launched_is_settled_too() -> None:
+    steps = (Step("requested", NOW - 10), Step("terminating", NOW))
+    claim = a_claim(state=ClaimState.TERMINATING, machine_id=None, launched_at=None, history=steps)
+    early = claim_after(claim, an_observation(machines=(), at=NOW + 119))
+    assert early.absent_since is None
+    first = claim_after(claim, an_observation(machines=(), at=NOW + 120))
+    assert claim_after(first, an_observation(machines=(), at=NOW + 180)).state is ClaimState.GONE
 
 
 def test_a_terminating_claim_whose_machine_shows_late_learns_its_name() -> None:
