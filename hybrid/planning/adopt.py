@@ -3,8 +3,8 @@ longer needs them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import JobId
@@ -12,7 +12,14 @@ from hybrid.domain.reasons import Reason
 from hybrid.planning.choices import Choices, Waiting
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import fits, offer_shape
-from hybrid.planning.options import CloudTime, Priced, checkpoint_time_s, cloud_time, machine_terms
+from hybrid.planning.options import (
+    CloudTime,
+    Priced,
+    checkpoint_time_s,
+    cloud_time,
+    idle_saving_s,
+    machine_terms,
+)
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import burst as burst_rules
@@ -24,11 +31,13 @@ _LEAST_BOOT_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A job waits for these machines, ``ready_in_s`` from now, and then comes to ``priced``."""
+    """A job has these machines, or waits for them: ``ready_in_s`` from now, 0 when all are there
+    (``machines`` then names them as node types do). With them it comes to ``priced``."""
 
     claims: tuple[Claim, ...]
     ready_in_s: float
     priced: Priced
+    machines: str = ""
 
 
 def adopt(
@@ -38,10 +47,11 @@ def adopt(
     found: dict[JobId, Adoption] = {}
     for job in waiting:
         claims = ws.covering.get(job.job_id)
-        if claims is not None and not all(_there(ws, claim) for claim in claims):
-            adoption = _adoption(ws, job.cls, claims)
-            if adoption is not None:
-                found[job.job_id] = adoption
+        if claims is None or job.ready_at > ws.now:
+            continue
+        adoption = _adoption(ws, job.cls, claims)
+        if adoption is not None:
+            found[job.job_id] = adoption
     if ws.orphans:
         _adopt_orphans(ws, choices, waiting, found)
     return found
@@ -62,7 +72,7 @@ def _adopt_orphans(
     ]
     if not rest:
         return
-    home = Schedule(ws, choices).run(rest)
+    home = schedule_of(ws, choices, waiting, found)
     for claim in ws.orphans:
         for job in rest:
             if job.job_id in found or job.cls.nodes != 1:
@@ -79,9 +89,35 @@ def _adopt_orphans(
                 break
 
 
+def schedule_of(
+    ws: Workspace,
+    choices: Choices,
+    waiting: Sequence[Waiting],
+    adoptions: Mapping[JobId, Adoption],
+    leave_out: Collection[JobId] = (),
+) -> Schedule:
+    """One pass over the queue: first jobs whose own machines are there, on these; then all others
+    in order. Jobs whose machines are on their way, and those to ``leave_out``, are not in it."""
+    schedule = Schedule(ws, choices)
+    for job in waiting:
+        adoption = adoptions.get(job.job_id)
+        if adoption is not None and adoption.machines and job.job_id not in leave_out:
+            start = schedule.find(replace(job, now_only=True, machines=adoption.machines))
+            if start is not None:
+                schedule.take(start, job.cls)
+    return schedule.run(
+        job
+        for job in waiting
+        if job.job_id not in leave_out
+        and job.job_id not in schedule.starts
+        and (job.job_id not in adoptions or adoptions[job.job_id].machines)
+    )
+
+
 def _adoption(ws: Workspace, cls: JobClass, claims: tuple[Claim, ...]) -> Adoption | None:
     """The option of waiting for machines on their way; None if a rule or a filter forbids it."""
-    ready_in_s = max(_ready_in_s(ws, claim) for claim in claims)
+    there = all(_there(ws, claim) for claim in claims)
+    ready_in_s = 0.0 if there else max(_ready_in_s(ws, claim) for claim in claims)
     offer = claims[0].offer
     pool = ws.burst_pool(claims[0].pool)
     if pool is None:
@@ -103,8 +139,12 @@ def _adoption(ws: Workspace, cls: JobClass, claims: tuple[Claim, ...]) -> Adopti
     )
     if not isinstance(time, CloudTime):
         return None
-    priced = machine_terms(cls, offer, pool, time, boot_s=ready_in_s, end_tail=False)
-    return Adoption(claims, ready_in_s, priced)
+    saved_s = idle_saving_s(ws, claims[0], pool) if there else 0.0
+    priced = machine_terms(
+        cls, offer, pool, time, boot_s=ready_in_s, saved_s=saved_s, end_tail=False
+    )
+    machines = (claims[0].gang or str(claims[0].id)) if there else ""
+    return Adoption(claims, ready_in_s, priced, machines)
 
 
 def _ready_in_s(ws: Workspace, claim: Claim) -> float:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId
 from hybrid.domain.offer import Offer
-from hybrid.planning.adopt import Adoption
+from hybrid.planning.adopt import Adoption, schedule_of
 from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud, CloudOption
 from hybrid.planning.options import cost_micros
@@ -69,7 +69,8 @@ class _Candidate:
 
 
 class Bursting:
-    """The choice of one plan: ``bursts``, and the ``schedule`` of all others."""
+    """The choice of one plan: ``bursts``, and the ``schedule`` of all others. ``adoptions`` loses
+    those jobs that are better off elsewhere than on their machines."""
 
     def __init__(
         self,
@@ -82,9 +83,9 @@ class Bursting:
         self.ws = ws
         self.choices = choices
         self.cloud = cloud
-        self.waiting = [job for job in waiting if job.job_id not in adoptions]
+        self.waiting = waiting
         self._in_order = waiting
-        self._adoptions = adoptions
+        self.adoptions = dict(adoptions)
         self._staying: set[JobId] = set()
         self.bursts: dict[JobId, Burst] = {}
         self.schedule = Schedule(ws, choices)
@@ -99,25 +100,20 @@ class Bursting:
             elif not self._home_after_all():
                 return
 
-    def _schedule(self, without: JobId | None = None) -> Schedule:
+    def again(self) -> None:
+        """Make the schedule anew with what has been chosen: runs were stopped meanwhile."""
         while True:
-            schedule = Schedule(self.ws, self.choices).run(
-                job
-                for job in self.waiting
-                if job.job_id not in self.bursts and job.job_id != without
-            )
-            if not self._released(schedule):
-                return schedule
+            self.schedule = self._schedule()
+            if not self._home_after_all():
+                return
 
-    def _released(self, schedule: Schedule) -> bool:
-        """Machines whose job starts elsewhere are there for others; True if there are any."""
-        released = False
-        for index, view in enumerate(self.ws.nodes):
-            start = schedule.starts.get(view.kept_for) if view.kept_for is not None else None
-            if start is not None and start.at <= self.ws.now and index not in start.nodes:
-                view.kept_for = None
-                released = True
-        return released
+    def _schedule(self, without: JobId | None = None) -> Schedule:
+        left_out = set(self.bursts)
+        if without is not None:
+            left_out.add(without)
+        return schedule_of(
+            self.ws, self.choices, self._in_order, self.adoptions, left_out
+        )
 
     # --- one round ----------------------------------------------------------------------------
 
@@ -166,7 +162,7 @@ class Bursting:
         found = []
         for position, waiting in enumerate(self.waiting):
             id_ = waiting.job_id
-            if id_ in self.bursts or id_ in self._staying:
+            if id_ in self.bursts or id_ in self._staying or id_ in self.adoptions:
                 continue
             if waiting.ready_at > self.ws.now:
                 continue
@@ -259,7 +255,7 @@ class Bursting:
     def with_queue(self, waiting: Sequence[Waiting]) -> Schedule | None:
         """The schedule of another queue with the same choices of machines; None if one of them
         would not stand."""
-        twin = Bursting(self.ws, self.choices, self.cloud, waiting, self._adoptions)
+        twin = Bursting(self.ws, self.choices, self.cloud, waiting, self.adoptions)
         twin.bursts = self.bursts
         twin.schedule = twin._schedule()
         return None if twin._home_after_all(undo=False) else twin.schedule
@@ -271,28 +267,43 @@ class Bursting:
         changed = False
         for waiting in self._in_order:
             burst = self.bursts.get(waiting.job_id)
-            adoption = self._adoptions.get(waiting.job_id)
+            adoption = self.adoptions.get(waiting.job_id)
             if burst is not None:
                 micros = burst.option.micros
             elif adoption is not None:
                 micros = adoption.priced.micros
+                own = self.schedule.starts.get(waiting.job_id)
+                if adoption.machines and (own is None or not own.type.held):
+                    continue  # its machines cannot take it: it waits like any other
             else:
                 continue
             late = replace(waiting, limit_micros=float(micros - margin), now_only=True)
             start = self.schedule.find(late)
             if start is None or self.home_micros(waiting, start) == _NEVER:
                 continue
-            if burst is None:
+            if adoption is not None and not adoption.machines:
                 self.schedule.take(start, waiting.cls)
                 continue
             if not undo:
                 return True
+            changed = True
+            if adoption is not None:
+                self._decline(waiting, adoption)
+                continue
+            assert burst is not None
             job = self.ws.snapshot.jobs[waiting.job_id]
             self.cloud.give_back(burst.option, burst.offer, job)
             del self.bursts[waiting.job_id]
             self._staying.add(waiting.job_id)
-            changed = True
         return changed
+
+    def _decline(self, waiting: Waiting, adoption: Adoption) -> None:
+        """The job is better off at home: its machines are there for others."""
+        del self.adoptions[waiting.job_id]
+        self._staying.add(waiting.job_id)
+        for view in self.ws.nodes:
+            if view.claim in adoption.claims:
+                view.kept_for = None
 
 
 def _value_part(waiting: Waiting, option: CloudOption) -> int:

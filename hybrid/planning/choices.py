@@ -22,14 +22,16 @@ Spot = tuple[float, int, float]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that wants to start: not before ``ready_at``, not for more than ``limit_micros``, and
-    if ``now_only`` then now or not at all."""
+    """A job that wants to start: not before ``ready_at``, not for more than ``limit_micros``, if
+    ``now_only`` then now or not at all, and if ``machines`` names some held ones then only there.
+    """
 
     job_id: JobId
     cls: JobClass
     ready_at: float
     limit_micros: float = math.inf
     now_only: bool = False
+    machines: str = ""
 
 
 @dataclass(frozen=True, slots=True)

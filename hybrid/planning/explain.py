@@ -309,8 +309,9 @@ class Explainer:
     ) -> Iterator[Alternative]:
         if adoption is not None:
             claim = adoption.claims[0]
+            word = "held" if adoption.machines else "asked for"
             yield self._alternative(
-                f"claim:{claim.id}", f"machine asked for in {claim.pool}", adoption.priced
+                f"claim:{claim.id}", f"machine {word} in {claim.pool}", adoption.priced
             )
         elif start is not None and start.type.held:
             found = self.ws.fits_of(waiting.cls, start.type)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId
-from hybrid.domain.job import Job, StopCause
+from hybrid.domain.job import Job, JobState, StopCause
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.plan import RenewLease
 from hybrid.domain.pool_spec import BurstPool
@@ -31,7 +31,8 @@ _WITH_MACHINE = frozenset(
 
 
 def renew_leases(ws: Workspace) -> None:
-    """Renew what is wanted; stop runs whose machine cannot be paid for any longer."""
+    """Renew what is wanted; stop runs whose machine cannot be paid for any longer. Machines that
+    cannot be renewed are closed to new runs."""
     runs = _runs_on(ws)
     for _, claim in sorted(ws.snapshot.claims.items()):
         pool = ws.burst_pool(claim.pool, removed_too=True)
@@ -41,7 +42,7 @@ def renew_leases(ws: Workspace) -> None:
         if run is not None and ws.stopping(run) is not None:
             continue  # what is held covers the stop
         job = ws.snapshot.jobs.get(run.job_id) if run is not None else None
-        wanted_by = job or ws.owner_of(claim)
+        wanted_by = job or ws.owner_of(claim) or _taker(ws, claim)
         if wanted_by is None:
             continue
         lead_s = stop_lead_s(ws, pool, wanted_by)
@@ -49,6 +50,8 @@ def renew_leases(ws: Workspace) -> None:
         if left_s > max(pool.lease.duration * RENEW_BELOW, lead_s + MARGIN_S):
             continue
         refused = _renew(ws, claim, pool, wanted_by)
+        if refused is not None:
+            ws.closing.add(claim.id)
         if refused is not None and run is not None and job is not None and left_s <= lead_s:
             words = f"the lease of {claim.id} cannot be renewed: {refused}"
             by = max(claim.lease_until - pool.lease.end_tail, ws.now)
@@ -102,6 +105,22 @@ def _renew(ws: Workspace, claim: Claim, pool: BurstPool, job: Job) -> Reason | N
     ws.hold(payer, micros)
     action = RenewLease(claim_id=claim.id, until=until, hold=hold)
     ws.add(f"renew:{claim.id}", (action,), (claim_ref(claim),))
+    return None
+
+
+def _taker(ws: Workspace, claim: Claim) -> Job | None:
+    """A pending job that could take an idle machine: it must be paid for before it is given one."""
+    index = ws.node_index.get(claim.node_id) if claim.node_id is not None else None
+    if index is None:
+        return None
+    view = ws.nodes[index]
+    for job_id, job in sorted(ws.snapshot.jobs.items()):
+        if job.state is not JobState.PENDING or job_id in ws.run_of or job_id in ws.refused:
+            continue
+        if ws.may_use_held(job_id, view):
+            usable = ws.usable_fits(ws.classes.of(job), view.type)
+            if isinstance(usable, tuple):
+                return job
     return None
 
 

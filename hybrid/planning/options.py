@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hybrid.domain.claim import Claim
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer
 from hybrid.domain.plan import CostTerm
@@ -206,12 +207,17 @@ def held_option(ws: Workspace, cls: JobClass, type_: NodeType, fit: Fit) -> Held
     )
     if isinstance(time, Reason):
         return time
-    due_at = retire.due_at(claim, pool, ws.policy)
-    saved_s = 0.0 if due_at is None else max(due_at - ws.now, 0.0)
+    saved_s = idle_saving_s(ws, claim, pool)
     priced = machine_terms(
         cls, claim.offer, pool, time, boot_s=0.0, saved_s=saved_s, end_tail=False
     )
     return HeldOption(time, priced)
+
+
+def idle_saving_s(ws: Workspace, claim: Claim, pool: BurstPool) -> float:
+    """For how long an idle machine would be paid for anyway, until it is retired."""
+    due_at = retire.due_at(claim, pool, ws.policy)
+    return 0.0 if due_at is None else max(due_at - ws.now, 0.0)
 
 
 @dataclass(frozen=True, slots=True)

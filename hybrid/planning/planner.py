@@ -7,33 +7,29 @@ same figures as before.
 
 from __future__ import annotations
 
-from hybrid.domain.ids import ClaimId
-from hybrid.domain.job import Job, JobState, StopCause
+from hybrid.domain.ids import ClaimId, JobId
+from hybrid.domain.job import Job, StopCause
 from hybrid.domain.plan import Plan, RowRef
-from hybrid.domain.run import Run
 from hybrid.domain.snapshot import Snapshot
-from hybrid.estimation.runtime import work_left
 from hybrid.planning import return_home
 from hybrid.planning.admit import admitted
 from hybrid.planning.adopt import adopt
 from hybrid.planning.burst import Burst, Bursting
-from hybrid.planning.choices import Choices, Waiting
+from hybrid.planning.choices import Choices
 from hybrid.planning.claims import open_claims
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.explain import Explainer
-from hybrid.planning.fit import stated_speed
 from hybrid.planning.leases import renew_leases
-from hybrid.planning.order import ordered
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.place import place
 from hybrid.planning.preempt import preempt
+from hybrid.planning.queue import pending_jobs, queue
 from hybrid.planning.retire import retire
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.stops import request_stop, stop_what_must
 from hybrid.planning.supply import supply
 from hybrid.planning.workspace import Workspace, job_ref
 from policies.document import PolicyDocument
-from policies.fairshare import demand_gpus
 
 
 def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Plan:
@@ -82,74 +78,6 @@ def refuse_the_impossible(ws: Workspace) -> None:
             ws.fail(job, refused)
 
 
-def pending_jobs(ws: Workspace) -> list[Job]:
-    """Jobs that want to start, by id."""
-    return [
-        job
-        for job_id, job in sorted(ws.snapshot.jobs.items())
-        if job.state is JobState.PENDING and job_id not in ws.run_of and job_id not in ws.refused
-    ]
-
-
-def queue(ws: Workspace) -> list[Waiting]:
-    """Pending jobs, and those that are stopping to come home, in the order in which they are
-    served."""
-    jobs = pending_jobs(ws)
-    usage = dict(ws.snapshot.usage_gpu_s)
-    team_gpus: dict[str, int] = {}
-    for run in ws.run_of.values():
-        job = ws.snapshot.jobs.get(run.job_id)
-        if job is None:
-            continue
-        # what runs is going to use: or a team's turn would come twice, before and after it starts
-        usage[job.team] = usage.get(job.team, 0.0) + _committed_gpu_s(ws, job, run)
-        if not run.claim_ids:
-            held = job.spec.resources.total_gpus
-            team_gpus[job.team] = team_gpus.get(job.team, 0) + held
-    coming = {
-        run.job_id: return_home.returning(ws, run, ws.snapshot.jobs[run.job_id])
-        for run in return_home.stopping_for_home(ws).values()
-        if run.job_id in ws.snapshot.jobs
-    }
-    jobs += [ws.snapshot.jobs[job_id] for job_id in sorted(coming)]
-    predicted = {job.id: ws.classes.of(job).work.mean_s for job in jobs}
-    predicted.update({job_id: waiting.cls.work.mean_s for job_id, waiting in coming.items()})
-    order = ordered(
-        jobs,
-        ws.policy,
-        ws.now,
-        usage,
-        predicted_s=predicted,
-        team_gpus=team_gpus,
-        no_slack=[job.id for job in jobs if _no_slack(ws, job, predicted[job.id])],
-    )
-    by_id = {job.id: job for job in jobs}
-    return [
-        coming[id_] if id_ in coming
-        else Waiting(id_, ws.classes.of(by_id[id_]), max(ws.now, by_id[id_].not_before))
-        for id_ in order
-    ]
-
-
-def _committed_gpu_s(ws: Workspace, job: Job, run: Run) -> float:
-    demand = demand_gpus(job.spec.resources, ws.policy)
-    if run.started_at is None:
-        pace = stated_speed(job.spec, ws.classes.speeds)
-        left_s = work_left(job, ws.snapshot.learned, stated_speed=pace).mean_s
-    else:
-        left_s = ws.left_of(run).mean_s * run.speed
-    return demand * left_s
-
-
-def _no_slack(ws: Workspace, job: Job, predicted_s: float) -> bool:
-    deadline_at = job.spec.deadline_at
-    return deadline_at is not None and 0 < deadline_at - ws.now <= predicted_s * _SLACK
-
-
-_SLACK = 1.25
-"""A deadline closer than this many times the expected run time leaves no slack."""
-
-
 def choose_places(
     ws: Workspace, choices: Choices, cloud: Cloud, outcome: Outcome
 ) -> Bursting:
@@ -157,13 +85,30 @@ def choose_places(
     machine on its way."""
     outcome.adoptions = adopt(ws, choices, outcome.waiting)
     outcome.preemptions = preempt(
-        ws, choices, cloud, outcome.waiting, frozenset(outcome.adoptions)
+        ws, choices, cloud, outcome.waiting, outcome.adoptions, ()
     )
     bursting = Bursting(ws, choices, cloud, outcome.waiting, outcome.adoptions)
     bursting.choose()
     outcome.bursts, outcome.complete = bursting.bursts, bursting.complete
+    # some for whom a cloud was the better place have found it full
+    again = preempt(
+        ws, choices, cloud, outcome.waiting, outcome.adoptions, outcome.bursts.keys()
+    )
+    if again:
+        outcome.preemptions.update(again)
+        bursting.again()
     outcome.schedule = bursting.schedule
+    outcome.adoptions = {
+        job_id: adoption
+        for job_id, adoption in bursting.adoptions.items()
+        if not adoption.machines or _on_own(bursting.schedule, job_id)
+    }
     return bursting
+
+
+def _on_own(schedule: Schedule, job_id: JobId) -> bool:
+    start = schedule.starts.get(job_id)
+    return start is not None and start.type.held
 
 
 def bring_home(ws: Workspace, bursting: Bursting, outcome: Outcome) -> None:

@@ -7,7 +7,7 @@ while their runs stop: the urgent job is first in its rank, and its reservation 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId, RunId
@@ -16,11 +16,13 @@ from hybrid.domain.plan import CostTerm, RowRef, Stop
 from hybrid.domain.run import Run
 from hybrid.estimation.runtime import work_done
 from hybrid.estimation.waits import Duration
+from hybrid.planning.adopt import Adoption, schedule_of
 from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.fit import Fit
 from hybrid.planning.options import DELAY, LOST_WORK, Priced, cost_micros, local_terms
 from hybrid.planning.schedule import Schedule
+from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import NodeType, NodeView, Workspace, job_ref, run_ref
 from policies import burst as burst_rules
 from policies import preemption
@@ -63,22 +65,28 @@ def preempt(
     choices: Choices,
     cloud: Cloud,
     waiting: list[Waiting],
-    skip: frozenset[JobId],
+    adoptions: Mapping[JobId, Adoption],
+    leaving: Collection[JobId],
 ) -> dict[JobId, Preemption]:
-    """Plan the stops that pay; returns what was decided for which job."""
+    """Plan the stops that pay; returns what was decided for which job. Jobs that have machines, or
+    are ``leaving`` for a cloud, take nobody's place."""
     if not ws.policy.preemption.enabled:
         return {}
     team_gpus = local_gpus(ws)
     urgent = [
         job
         for job in waiting
-        if job.job_id not in skip and job.ready_at <= ws.now and _may(ws, job, team_gpus)
+        if job.job_id not in adoptions
+        and job.job_id not in leaving
+        and job.ready_at <= ws.now and _may(ws, job, team_gpus)
     ]
     if not urgent:
         return {}
     found: dict[JobId, Preemption] = {}
-    queue = [job for job in waiting if job.job_id not in skip]
-    schedule = Schedule(ws, choices).run(queue)
+    def made() -> Schedule:
+        return schedule_of(ws, choices, waiting, adoptions, leaving)
+
+    schedule = made()
     tried = 0
     for job in urgent:
         start = schedule.starts.get(job.job_id)
@@ -88,10 +96,11 @@ def preempt(
             ws.notes.append(f"preemption was weighed for the first {MOST_JOBS} urgent jobs only")
             break
         tried += 1
-        choice = _choose(ws, cloud, job, start, team_gpus)
+        choice = _choose(ws, schedule, cloud, job, start, team_gpus)
         if choice is None:
             continue
-        again = _with_stops(ws, choices, queue, choice)
+        _stop(ws, choice)
+        again = made()
         after = again.starts.get(job.job_id)
         soon = ws.now + max(victim.stop_s for victim in choice.victims)
         if after is None or after.at > soon:
@@ -125,6 +134,7 @@ def _may(ws: Workspace, waiting: Waiting, team_gpus: Mapping[str, int]) -> bool:
 
 def _choose(
     ws: Workspace,
+    schedule: Schedule,
     cloud: Cloud,
     waiting: Waiting,
     start: Start | None,
@@ -142,7 +152,7 @@ def _choose(
         if not isinstance(fits, tuple):
             continue
         for fit in fits:
-            for option in _on_type(ws, waiting, type_, fit, victims):
+            for option in _on_type(ws, schedule, waiting, type_, fit, victims):
                 if best is None or option.priced.micros < best.priced.micros:
                     best = option
     if best is None:
@@ -210,6 +220,7 @@ def _victim(ws: Workspace, run: Run, job: Job, lost_gpu_hours: float) -> Victim:
 
 def _on_type(
     ws: Workspace,
+    schedule: Schedule,
     waiting: Waiting,
     type_: NodeType,
     fit: Fit,
@@ -224,7 +235,9 @@ def _on_type(
                 by_node.setdefault(index, []).append(victim)
     sets = []
     for index in ws.members[type_.index]:
-        chosen = _on_node(ws, waiting, ws.nodes[index], fit, by_node.get(index, []))
+        chosen = _on_node(
+            schedule.lines[index], waiting, ws.nodes[index], fit, by_node.get(index, [])
+        )
         if chosen is not None:
             sets.append((sum(v.micros for v in chosen), index, chosen))
     sets.sort(key=lambda entry: entry[:2])
@@ -239,11 +252,10 @@ def _on_type(
 
 
 def _on_node(
-    ws: Workspace, waiting: Waiting, view: NodeView, fit: Fit, victims: list[Victim]
+    line: Timeline, waiting: Waiting, view: NodeView, fit: Fit, victims: list[Victim]
 ) -> tuple[Victim, ...] | None:
-    """The least of these runs whose slots, with what is free, let the job in; None if all of them
-    together do not."""
-    line = ws.lines[view.index]
+    """The least of these runs whose slots, with what nobody takes now, let the job in; None if all
+    of them together do not."""
     need = waiting.cls.need
     position = {gpu.id: i for i, gpu in enumerate(view.node.gpus)}
 
@@ -311,15 +323,12 @@ def _priced(
 # --- carrying out ---------------------------------------------------------------------------------
 
 
-def _with_stops(
-    ws: Workspace, choices: Choices, queue: list[Waiting], choice: Preemption
-) -> Schedule:
+def _stop(ws: Workspace, choice: Preemption) -> None:
     job = ws.snapshot.jobs[choice.job_id]
     for victim in choice.victims:
         words = f"makes room for {job.spec.name} ({job.id})"
         ws.stop(victim.run, StopCause.PREEMPT, words)
     ws.rebuild_timelines()
-    return Schedule(ws, choices).run(queue)
 
 
 def _undo(ws: Workspace, choice: Preemption) -> None:

@@ -22,7 +22,6 @@ def retire(ws: Workspace, wanted: frozenset[ClaimId]) -> None:
             continue
         words = _why(ws, claim)
         if words is not None:
-            ws.ended_claims.add(claim.id)
             ws.add(
                 f"end:{claim.id}",
                 (EndClaim(claim_id=claim.id, words=words),),

@@ -90,6 +90,9 @@ class Schedule:
         """The job's cheapest start that harms nobody scheduled before it."""
         self.ws.evaluations += 1
         view = self._view(job.cls)
+        if job.machines:
+            own = [s for s in view.states if s.choice.types[0].gang == job.machines]
+            view = ClassView(job.cls, own)
         if job.cls.nodes > 1:
             best = gang_start(self, job, view.states)
         elif job.cls.need.share < 1:
@@ -119,7 +122,11 @@ class Schedule:
     def open_to(self, job: Waiting, node: int) -> bool:
         """Whether a machine is there for this job, if it is one that was asked for."""
         view = self.ws.nodes[node]
-        return view.claim is None or self.ws.may_use_held(job.job_id, view)
+        if view.claim is None:
+            return True
+        # what its own job leaves free there is for others of the team
+        waits = view.kept_for is not None and view.kept_for not in self.starts
+        return self.ws.may_use_held(job.job_id, view, kept=waits)
 
     def spot(self, job: Waiting, choice: Choice, node: int, after: float) -> Spot | None:
         """The first instant from ``after`` on at which the node takes one rank of the job."""

@@ -83,7 +83,8 @@ class Workspace:
         self.evaluations = 0
         self.stops: dict[RunId, Stop] = {}
         self.refused: dict[JobId, Reason] = {}
-        self.ended_claims: set[ClaimId] = set()
+        self.closing: set[ClaimId] = set()
+        """Claims whose lease cannot be renewed: they get no new runs."""
         self.extra_holds: dict[BudgetName, int] = {}
         self.held_for_job: dict[JobId, int] = {}
         self.run_of: dict[JobId, Run] = {
@@ -159,12 +160,14 @@ class Workspace:
             cls.sample, claim.offer, pool, self.policy, self.committed, now=self.now, machines=0
         )
 
-    def may_use_held(self, job_id: JobId, view: NodeView) -> bool:
+    def may_use_held(self, job_id: JobId, view: NodeView, *, kept: bool = True) -> bool:
         """A machine is kept for the job it was asked for while that waits; after that any job of
         the team that pays for it may have it."""
         if view.claim is None:
             return True
-        if view.kept_for is not None:
+        if view.claim.id in self.closing:
+            return False
+        if kept and view.kept_for is not None:
             return view.kept_for == job_id
         return view.claim.team == self.snapshot.jobs[job_id].team
 

@@ -1,0 +1,80 @@
+"""Who wants to start, and in which order they are served."""
+
+from __future__ import annotations
+
+from hybrid.domain.job import Job, JobState
+from hybrid.domain.run import Run, RunState
+from hybrid.planning import return_home
+from hybrid.planning.choices import Waiting
+from hybrid.planning.order import ordered
+from hybrid.planning.workspace import Workspace
+from policies.fairshare import demand_gpus
+
+_SLACK = 1.25
+"""A deadline closer than this many times the expected run time leaves no slack."""
+
+
+def pending_jobs(ws: Workspace) -> list[Job]:
+    """Jobs that want to start, by id."""
+    return [
+        job
+        for job_id, job in sorted(ws.snapshot.jobs.items())
+        if job.state is JobState.PENDING and job_id not in ws.run_of and job_id not in ws.refused
+    ]
+
+
+def queue(ws: Workspace) -> list[Waiting]:
+    """Pending jobs, and those that are stopping to come home, in the order in which they are
+    served.
+
+    Jobs that were given their place but have not begun there take part in the ordering as if they
+    still waited, and are then left out: the turns of the others are those of the plan that placed
+    them, whatever it placed.
+    """
+    pending = pending_jobs(ws)
+    coming = {
+        run.job_id: return_home.returning(ws, run, ws.snapshot.jobs[run.job_id])
+        for run in return_home.stopping_for_home(ws).values()
+        if run.job_id in ws.snapshot.jobs
+    }
+    jobs = pending + [ws.snapshot.jobs[job_id] for job_id in sorted(coming)]
+    usage = dict(ws.snapshot.usage_gpu_s)
+    team_gpus: dict[str, int] = {}
+    for run in ws.run_of.values():
+        job = ws.snapshot.jobs.get(run.job_id)
+        if job is None:
+            continue
+        if run.state is RunState.ASSIGNED:
+            jobs.append(job)
+            continue
+        # what runs is going to use: or a team would have its turn again as soon as a run begins
+        usage[job.team] = usage.get(job.team, 0.0) + _committed_gpu_s(ws, job, run)
+        if not run.claim_ids:
+            held = job.spec.resources.total_gpus
+            team_gpus[job.team] = team_gpus.get(job.team, 0) + held
+    predicted = {job.id: ws.classes.of(job).work.mean_s for job in jobs}
+    predicted.update({job_id: waiting.cls.work.mean_s for job_id, waiting in coming.items()})
+    order = ordered(
+        jobs,
+        ws.policy,
+        ws.now,
+        usage,
+        predicted_s=predicted,
+        team_gpus=team_gpus,
+        no_slack=[job.id for job in jobs if _no_slack(ws, job, predicted[job.id])],
+    )
+    waiting = {
+        job.id: Waiting(job.id, ws.classes.of(job), max(ws.now, job.not_before)) for job in pending
+    }
+    waiting.update(coming)
+    return [waiting[job_id] for job_id in order if job_id in waiting]
+
+
+def _committed_gpu_s(ws: Workspace, job: Job, run: Run) -> float:
+    left_s = ws.unstopped_left(run, job).mean_s * run.speed
+    return demand_gpus(job.spec.resources, ws.policy) * left_s
+
+
+def _no_slack(ws: Workspace, job: Job, predicted_s: float) -> bool:
+    deadline_at = job.spec.deadline_at
+    return deadline_at is not None and 0 < deadline_at - ws.now <= predicted_s * _SLACK
