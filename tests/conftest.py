@@ -17,7 +17,9 @@ def _logs_without_secrets() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """In CI a test that is skipped for want of a server has failed, and says what is missing."""
     report = yield
     if report.skipped and os.environ.get("HYBRID_TEST_NO_SKIP") and not hasattr(report, "wasxfail"):
