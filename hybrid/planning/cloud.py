@@ -6,6 +6,7 @@ then judged guard by guard and priced to the micro-dollar.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from hybrid.domain.job import Job
 from hybrid.domain.job_spec import Market
+from hybrid.domain.money import to_micros
 from hybrid.domain.offer import Offer
 from hybrid.domain.reasons import CannotCheckpoint, Reason
 from hybrid.planning.claims import machine_hold_micros
@@ -33,6 +35,7 @@ from policies import burst as burst_rules
 from policies import spot as spot_rules
 
 Floats = NDArray[np.float64]
+_NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class CloudOption:
 class _Ranking:
     """Offer classes in order of estimated cost, those judged so far, and those refused at once."""
 
-    order: list[int]
+    order: NDArray[np.int64]
     refusals: list[tuple[OfferClass, int, Reason]]
     judged: dict[int, CloudOption] = field(default_factory=dict)
 
@@ -88,26 +91,41 @@ class Cloud:
     def options(self, cls: JobClass, most: int) -> list[CloudOption]:
         """Up to ``most`` options of a class, cheapest first, refused ones among them."""
         ranking = self._ranking(cls)
-        return [self._judged(cls, ranking, index) for index in ranking.order[:most]]
+        return [self._judged(cls, ranking, index) for index in ranking.order[:most].tolist()]
 
     def open_options(self, cls: JobClass, nodes: int) -> Iterator[CloudOption]:
-        """All options of a class that are not refused, cheapest first, but for pools that have no
-        room for so many machines anyway."""
+        """All options of a class that are not refused, cheapest first, but for those that a ceiling
+        or a budget closes to so many machines anyway."""
         ranking = self._ranking(cls)
-        machines = self.ws.committed.machines_by_pool
-        full = {
-            pool
-            for pool, spec in self._pools.items()
-            if machines.get(pool, 0) + nodes > spec.ceilings.machines
-        }
-        if len(full) == len(self._pools):
+        if not len(ranking.order):
             return
-        for index in ranking.order:
-            if full and self.book.classes[index].offer.pool in full:
-                continue
+        order = ranking.order[self._room(cls, nodes)[ranking.order]]
+        for index in order.tolist():
             option = self._judged(cls, ranking, index)
             if option.refused is None:
                 yield option
+
+    def _room(self, cls: JobClass, nodes: int) -> NDArray[np.bool_]:
+        """Which offers have room for so many machines under all ceilings and budgets, as far as
+        prices tell: what this refuses, ``obtainable`` refuses too."""
+        ws, committed = self.ws, self.ws.committed
+        overall = ws.policy.burst.ceilings
+        machines = math.inf if overall.machines is None else overall.machines - committed.machines
+        most = math.inf
+        if overall.usd_per_hour is not None:
+            most = to_micros(overall.usd_per_hour) - committed.micros_per_hour
+        left = np.empty(len(self._pools))
+        for position, (name, pool) in enumerate(self._pools.items()):
+            limits = pool.ceilings
+            free = limits.machines - committed.machines_by_pool.get(name, 0)
+            rate = committed.micros_per_hour_by_pool.get(name, 0)
+            per_hour = min(to_micros(limits.usd_per_hour) - rate, most)
+            left[position] = per_hour if min(free, machines) >= nodes else -1.0
+        money = ws.free_micros(cls.sample)
+        room: NDArray[np.bool_] = (self._ceiling * nodes <= left[self._pool]) & (
+            self._hold * nodes <= money
+        )
+        return room
 
     def refused_at_once(self, cls: JobClass) -> list[tuple[OfferClass, int, Reason]]:
         """Offers that hardware, lists or breakers refuse: a sample, how many, and why."""
@@ -208,7 +226,7 @@ class Cloud:
             ws.policy, ws.now
         )
         if refused is not None:
-            return _Ranking([], [(g.sample, g.members, refused) for g in self._groups])
+            return _Ranking(_NONE, [(g.sample, g.members, refused) for g in self._groups])
         refusals: list[tuple[OfferClass, int, Reason]] = []
         usable: list[NDArray[np.int64]] = []
         speeds: list[Floats] = []
@@ -224,11 +242,11 @@ class Cloud:
                 assert reason is not None
                 refusals.append((group.sample, group.members, reason))
         if not usable:
-            return _Ranking([], refusals)
+            return _Ranking(_NONE, refusals)
         indices = np.concatenate(usable)
         estimate = self._estimates(cls, indices, np.concatenate(speeds))
         order = indices[np.lexsort((indices, estimate))]
-        return _Ranking(order.tolist(), refusals)
+        return _Ranking(order, refusals)
 
     def _group_refusal(self, cls: JobClass, group: _Group) -> Reason | None:
         """What refuses a whole group, whatever its prices."""
@@ -278,6 +296,13 @@ class Cloud:
         self._rate: Floats = np.array(
             [o.interruptions_per_hour if o.offer.market is Market.SPOT else 0.0 for o in classes]
         )
+        self._ceiling: Floats = np.array(
+            [o.offer.price_ceiling_micros_per_hour for o in classes], float
+        )
+        lease_s = [o.pool.lease.duration + o.pool.lease.end_tail for o in classes]
+        self._hold: Floats = self._ceiling * np.array(lease_s, float) / 3600.0
+        positions = {name: position for position, name in enumerate(self._pools)}
+        self._pool = np.array([positions[o.offer.pool] for o in classes], dtype=np.int64)
         self._boot: Floats = np.array([o.boot_s for o in classes], float)
         self._tail: Floats = np.array([o.pool.lease.end_tail for o in classes], float)
         self._transfer: Floats = np.array([o.pool.transfer_gib_per_s for o in classes], float)

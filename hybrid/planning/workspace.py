@@ -5,6 +5,7 @@ Private to planning and mutable; it begins and ends within one call of ``plan``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,7 @@ from hybrid.domain.run import Run, RunState
 from hybrid.domain.snapshot import Snapshot
 from hybrid.estimation.runtime import run_left
 from hybrid.estimation.waits import Duration
+from hybrid.ledger import caps
 from hybrid.ledger.caps import falls_under
 from hybrid.planning.classes import Classes, JobClass
 from hybrid.planning.fit import Fit, Shape, fits, node_shape, stated_speed
@@ -234,6 +236,17 @@ class Workspace:
             if falls_under(balance.budget, team=job.team, user=job.user, job_id=str(job.id)):
                 self.extra_holds[balance.name] = self.extra_holds.get(balance.name, 0) + micros
         self.held_for_job[job.id] = self.held_for_job.get(job.id, 0) + micros
+
+    def free_micros(self, job: Job) -> float:
+        """The least that is free in any budget that covers the job; infinite without one."""
+        return min(
+            (
+                caps.free_micros(balance) - self.extra_holds.get(balance.name, 0)
+                for balance in self.snapshot.balances
+                if falls_under(balance.budget, team=job.team, user=job.user, job_id=str(job.id))
+            ),
+            default=math.inf,
+        )
 
     def commit_machines(self, pool: PoolName, machines: int, ceiling_micros: int) -> None:
         """Count machines against the ceilings; negative numbers take back."""
