@@ -15,7 +15,7 @@ from hybrid.domain.job import Job, StopCause
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run, RunState
 from hybrid.ports.capacity import MachineState
-from hybrid.ports.engine import NodeReport, RankPhase, RankReport, RunOrder
+from hybrid.ports.engine import RankPhase, RankReport, RunOrder
 from hybrid.ports.observation import Known, Observation
 from hybrid.ports.store import World
 from hybrid.reconcile.machines import orphans
@@ -268,44 +268,46 @@ def _strays(
     """Ranks that go on although their run is over in the store: a node that was given up and came
     back. They are stopped at once; their job may be running elsewhere."""
     engines = _engine_of_runs(observation)
-    nodes = _reports_of_nodes(observation)
+    listeners = _Listeners(observation, rules)
     for run_id in sorted(ranks):
         if run_id in world.runs:
             continue
-        if any(_could_stop(rank, nodes, observation, rules) for rank in ranks[run_id].values()):
+        if any(listeners.could_stop(rank) for rank in ranks[run_id].values()):
             yield StopRun(
                 run_id=run_id, engine=engines[run_id], cause=StopCause.NODE_LOST, grace_s=0.0
             )
 
 
-def _could_stop(
-    rank: RankReport, nodes: dict[NodeId, NodeReport], observation: Observation, rules: SyncRules
-) -> bool:
-    """Whether the rank goes on where somebody listens: a silent node is told when it is back."""
-    if rank.phase is RankPhase.ENDED:
-        return False
-    node = nodes.get(rank.node_id)
-    return node is None or silence_s(node, observation) <= rules.silent_after_s
+class _Listeners:
+    """Who can still be told anything, and whose ranks are surely over."""
 
+    def __init__(self, observation: Observation, rules: SyncRules) -> None:
+        self._observation, self._rules = observation, rules
+        self._ended = _machines_in(observation, (MachineState.ENDED,))
+        self._nodes = {
+            node.id: node
+            for source in observation.engines.values()
+            if isinstance(source, Known)
+            for node in source.value.nodes
+        }
 
-def _is_over(
-    rank: RankReport, nodes: dict[NodeId, NodeReport], observation: Observation, rules: SyncRules
-) -> bool:
-    """Whether the rank has surely ended. A node that is beyond its run lease has killed what it
-    had, and a machine that is gone will never say so."""
-    node = nodes.get(rank.node_id)
-    return rank.phase is RankPhase.ENDED or (
-        node is not None and lease_over(node, observation, rules)
-    )
+    def could_stop(self, rank: RankReport) -> bool:
+        """Whether the rank goes on where somebody listens: a silent node is told when it is
+        back."""
+        if self.is_over(rank):
+            return False
+        node = self._nodes.get(rank.node_id)
+        return node is None or silence_s(node, self._observation) <= self._rules.silent_after_s
 
-
-def _reports_of_nodes(observation: Observation) -> dict[NodeId, NodeReport]:
-    return {
-        node.id: node
-        for source in observation.engines.values()
-        if isinstance(source, Known)
-        for node in source.value.nodes
-    }
+    def is_over(self, rank: RankReport) -> bool:
+        """Whether the rank has surely ended. A node that is beyond its run lease has killed what it
+        had, and a machine that is gone will never say so."""
+        if rank.phase is RankPhase.ENDED:
+            return True
+        node = self._nodes.get(rank.node_id)
+        return node is not None and (
+            node.machine_id in self._ended or lease_over(node, self._observation, self._rules)
+        )
 
 
 def _engine_of_runs(observation: Observation) -> dict[RunId, str]:
@@ -321,11 +323,11 @@ def _acknowledgements(
     world: World, observation: Observation, rules: SyncRules
 ) -> Iterator[AcknowledgeRun]:
     engines = _engine_of_runs(observation)
-    nodes = _reports_of_nodes(observation)
+    listeners = _Listeners(observation, rules)
     for run_id, reports in sorted(ranks_by_run(observation).items()):
         if run_id in world.runs:
             continue
-        if all(_is_over(rank, nodes, observation, rules) for rank in reports.values()):
+        if all(listeners.is_over(rank) for rank in reports.values()):
             yield AcknowledgeRun(run_id=run_id, engine=engines[run_id])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import Claim, ClaimState
-from hybrid.domain.ids import ClaimId, NodeId
+from hybrid.domain.ids import ClaimId, MachineId, NodeId
 from hybrid.domain.job import JobState, StopCause
 from hybrid.domain.ledger_entry import EntryKind
 from hybrid.domain.node import Node, NodeState
@@ -299,6 +299,15 @@ def test_what_a_machine_said_before_it_went_is_forgotten_once_its_run_lease_is_o
         gone = a_node_report(heard_at=NOW - silence_s)
         observation = an_observation(nodes=(gone,), ranks=ranks)
         assert [effect.key for effect in calls(a_world(), observation)] == effects
+
+
+def test_a_machine_that_has_ended_is_not_asked_to_stop_anything() -> None:
+    observation = an_observation(
+        nodes=(a_node_report(machine_id=MachineId("i-1")),),
+        ranks=(a_rank("j9.3"),),
+        machines=(a_machine(state=MachineState.ENDED, ended_at=NOW),),
+    )
+    assert [effect.key for effect in calls(a_world(), observation)] == ["acknowledge:j9.3"]
 
 
 def test_an_end_is_acknowledged_only_after_it_has_been_applied() -> None:
