@@ -206,6 +206,7 @@ def _run_calls(
     epoch: int,
     rules: SyncRules,
 ) -> Iterator[StartRun | StopRun]:
+    listeners = _Listeners(observation, rules)
     for run in sorted(world.runs.values(), key=lambda r: (r.assigned_at, r.id)):
         job = world.jobs.get(run.job_id)
         if job is None:
@@ -217,7 +218,7 @@ def _run_calls(
                 yield StartRun(order=order)
         elif run.state is RunState.STOPPING and run.stop_cause is not None:
             engine = observation.engines.get(run.engine)
-            if isinstance(engine, Known) and not _stopping_everywhere(run, reports):
+            if isinstance(engine, Known) and not _stopping_everywhere(run, reports, listeners):
                 known = bool(reports) or any(s.state == RunState.STARTING for s in run.history)
                 yield StopRun(
                     run_id=run.id,
@@ -226,7 +227,7 @@ def _run_calls(
                     grace_s=_grace_s(run, job, now),
                     order=None if known else order,
                 )
-    yield from _strays(world, observation, ranks, rules)
+    yield from _strays(world, observation, ranks, listeners)
 
 
 def _order(world: World, run: Run, job: Job, epoch: int) -> RunOrder | None:
@@ -238,12 +239,12 @@ def _order(world: World, run: Run, job: Job, epoch: int) -> RunOrder | None:
     )
 
 
-def _stopping_everywhere(run: Run, reports: Ranks) -> bool:
+def _stopping_everywhere(run: Run, reports: Ranks, listeners: _Listeners) -> bool:
     """Whether every rank that has not ended is already stopping for this cause or a harder one."""
     if run.stop_cause is None or len(reports) < len(run.slots):
         return False
     return all(
-        report.phase is RankPhase.ENDED
+        listeners.is_over(report)
         or (
             report.phase is RankPhase.STOPPING
             and report.cause is not None
@@ -263,12 +264,11 @@ def _strays(
     world: World,
     observation: Observation,
     ranks: dict[RunId, dict[int, RankReport]],
-    rules: SyncRules,
+    listeners: _Listeners,
 ) -> Iterator[StopRun]:
     """Ranks that go on although their run is over in the store: a node that was given up and came
     back. They are stopped at once; their job may be running elsewhere."""
     engines = _engine_of_runs(observation)
-    listeners = _Listeners(observation, rules)
     for run_id in sorted(ranks):
         if run_id in world.runs:
             continue

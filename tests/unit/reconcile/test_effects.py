@@ -51,6 +51,7 @@ from tests.doubles.build import (
     a_node_report,
     a_rank,
     a_run,
+    a_slot,
     a_spec,
     a_world,
     an_ended_rank,
@@ -269,6 +270,24 @@ def test_a_run_that_may_never_have_been_delivered_is_delivered_with_its_stop() -
     (effect,) = calls(world)
     assert isinstance(effect, StopRun)
     assert effect.order is not None
+
+
+def test_the_stop_of_a_gang_is_not_repeated_for_a_rank_whose_machine_has_ended() -> None:
+    gang = a_run(
+        state=RunState.STOPPING,
+        stop_cause=StopCause.NODE_LOST,
+        slots=(a_slot("n1", "n1-g0"), a_slot("n2", "n2-g0")),
+    )
+    observation = an_observation(
+        nodes=(a_node_report("n1", machine_id=MachineId("i-1")), a_node_report("n2")),
+        ranks=(
+            a_rank(),
+            a_rank(rank=1, node="n2", phase=RankPhase.STOPPING, cause=StopCause.NODE_LOST),
+        ),
+        machines=(a_machine(state=MachineState.ENDED, ended_at=NOW),),
+    )
+    world = a_world(gang, a_job(state=JobState.STOPPING), a_node("n2"))
+    assert calls(world, observation) == []
 
 
 def test_nothing_is_stopped_through_an_unknown_engine() -> None:
