@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -25,31 +24,7 @@ LevelOption = Annotated[
 
 
 def log_to_stderr(level: Level) -> None:
-    """Lines for people on a terminal, one JSON object a line elsewhere. Tracebacks never show the
-    values of variables: there may be secrets among them."""
-    import structlog
-    import structlog.tracebacks
+    """Lines for people on a terminal, one JSON object a line elsewhere."""
+    from hybrid.services import log_lines
 
-    number = logging.getLevelNamesMapping()[level.upper()]
-    terminal = sys.stderr.isatty()
-    without_locals = structlog.processors.ExceptionRenderer(
-        structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    )
-    shown: structlog.typing.Processor = (
-        structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
-        if terminal
-        else structlog.processors.JSONRenderer()
-    )
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if terminal else [without_locals]),
-            shown,
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(number),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        cache_logger_on_first_use=True,
-    )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(name)s: %(message)s")
+    log_lines.log_to_stderr(level=str(level), as_json=not sys.stderr.isatty())

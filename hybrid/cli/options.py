@@ -12,7 +12,8 @@ from typing import Any
 
 
 def takes(**parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator for commands: each named part is made from options of its own."""
+    """A decorator for commands: each named part is made from options of its own, and closed after
+    the command if it can be."""
     options = {
         part: [
             each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -34,7 +35,12 @@ def takes(**parts: Callable[..., Any]) -> Callable[[Callable[..., None]], Callab
                 part: parts[part](**{each.name: values.pop(each.name) for each in theirs})
                 for part, theirs in options.items()
             }
-            command(**values, **made)
+            try:
+                command(**values, **made)
+            finally:
+                for part in made.values():
+                    if hasattr(part, "close"):
+                        part.close()
 
         listed = [*own, *(each for theirs in options.values() for each in theirs)]
         keyword_only = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in listed]

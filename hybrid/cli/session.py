@@ -66,6 +66,11 @@ class Connection:
             said = f"--ca {self.ca_file} cannot be used: {problem.strerror or problem}"
             raise CliError(Exit.USAGE, said) from problem
 
+    def close(self) -> None:
+        """Drop the connections that were made."""
+        if "client" in vars(self):
+            self.client.close()
+
 
 @dataclass
 class Session(Connection):

@@ -60,8 +60,8 @@ def up(
     from api.server import Server
 
     _refuse_bad_gpus(virtual_gpus)
+    _refuse_second(settings.state_dir)
     server = Server(settings)
-    _refuse_second(server)
     _Up(server, settings, virtual_gpus, no_agent, drain, str(log_level)).run()
 
 
@@ -78,17 +78,20 @@ def _refuse_bad_gpus(declared: str | None) -> None:
         raise StartupError(f"--virtual-gpus {problem}") from problem
 
 
-def _refuse_second(server: Server) -> None:
+def _refuse_second(state_dir: Path) -> None:
     """Two servers on one state directory would also mean two agents in one folder."""
-    if server.app.alone:
-        return
     from hybrid.services.errors import StartupError
+    from hybrid.services.state_dir import StateDir
 
-    state = server.app.state
+    if not (state_dir / "server.lock").is_file():
+        return
+    state = StateDir.opened(state_dir)
+    with state.locked() as alone:
+        if alone:
+            return
     url = (state.announced() or {}).get("url") or "it is starting"
-    server.app.stop()
     raise StartupError(
-        f"a server runs in {state.path} already ({url}): use it, or name another --state-dir"
+        f"a server runs in {state_dir} already ({url}): use it, or name another --state-dir"
     )
 
 
