@@ -33,7 +33,7 @@ from hybrid.planning.choices import (
 from hybrid.planning.classes import JobClass
 from hybrid.planning.frontier import EDGES_S, Frontier, edge_index
 from hybrid.planning.gangs import gang_start
-from hybrid.planning.packing import Packing
+from hybrid.planning.packing import Packing, Score
 from hybrid.planning.shares import Shares
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import Workspace
@@ -96,7 +96,7 @@ class Schedule:
         if job.cls.nodes > 1:
             best = gang_start(self, job, view.states)
         elif job.cls.need.share < 1:
-            best = self._shares.find(self, job, view.states) or self._shared(job, view)
+            best = self._share(job, view)
         else:
             best = self._single(job, view)
         if best is None or best.micros > job.limit_micros:
@@ -155,26 +155,34 @@ class Schedule:
         return best if later is None else later
 
     def _at_once(self, job: Waiting, view: ClassView) -> Start | None:
-        """The best start now: choices by cost, then nodes in packing order."""
-        need = job.cls.need
+        """The best start now: choices by cost, then, over all that cost the same, nodes in packing
+        order."""
+        best: tuple[Score, Start] | None = None
         for state in view.states:
-            if state.dead:
-                continue
-            choice = state.choice
-            kept = False
-            soonest = self.choices.first_free(choice, need.gpus)
-            if soonest and soonest[0][0] <= self.now:
-                for _, node in self._packing.best_first(choice, need.gpus, need.link):
-                    if node in state.refused:
-                        continue
-                    if not self.open_to(job, node):
-                        kept = True
-                        continue
-                    start = self._start_on(job, choice, node)
-                    if start is not None:
-                        return start
-                    state.refused.add(node)
-            state.dead = not kept
+            if best is not None and state.choice.base_micros > best[1].micros:
+                break
+            found = None if state.dead else self._first_fitting(job, state)
+            if found is not None and (best is None or found[0] < best[0]):
+                best = found
+        return None if best is None else best[1]
+
+    def _first_fitting(self, job: Waiting, state: ChoiceState) -> tuple[Score, Start] | None:
+        """The first node of a choice in packing order on which the job starts now."""
+        need, choice = job.cls.need, state.choice
+        kept = False
+        soonest = self.choices.first_free(choice, need.gpus)
+        if soonest and soonest[0][0] <= self.now:
+            for score, node in self._packing.best_first(choice, need.gpus, need.link):
+                if node in state.refused:
+                    continue
+                if not self.open_to(job, node):
+                    kept = True
+                    continue
+                start = self._start_on(job, choice, node)
+                if start is not None:
+                    return score, start
+                state.refused.add(node)
+        state.dead = not kept
         return None
 
     def _start_on(self, job: Waiting, choice: Choice, node: int) -> Start | None:
@@ -306,11 +314,13 @@ class Schedule:
             micros, type_,
         )  # fmt: skip
 
-    def _shared(self, job: Waiting, view: ClassView) -> Start | None:
-        """A share opens a device as if it took it whole."""
+    def _share(self, job: Waiting, view: ClassView) -> Start | None:
+        """A share goes beside others, unless it is cheaper to open a device as if it took it
+        whole."""
+        beside = self._shares.find(self, job, view.states)
         whole = self._single(job, view)
-        if whole is None:
-            return None
+        if whole is None or (beside is not None and beside.micros <= whole.micros):
+            return beside
         return Start(
             whole.job_id, whole.at, whole.wait, whole.run, whole.nodes, whole.masks, whole.model,
             whole.speed, whole.micros, whole.type, job.cls.need.share,

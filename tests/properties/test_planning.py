@@ -44,7 +44,7 @@ def worlds(draw: st.DrawFn) -> dict[str, Any]:
             "price": draw(st.sampled_from([0.2, 1])),
             "quota": draw(st.sampled_from([None, 0, 1, 3])),
         },
-        "big": {"pool": "cloud", "type": "m.huge", "gpus": 4, "model": "a100-sxm4-80gb", "price": 9},
+        "big": {"pool": "cloud", "type": "m.huge", "gpus": 4, "price": 9},
     }
     claims, jobs = draw(_claims_and_jobs(nodes))
     budget = draw(st.sampled_from([0, 3, 30, 1000]))

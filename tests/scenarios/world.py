@@ -128,7 +128,7 @@ def _nodes(world: dict[str, Any]) -> dict[NodeId, Node]:
             joined_at=NOW - 86_400,
             hostname=name,
             gpus=_gpus(name, model, count),
-            links_gbps=preset(given.get("links", "pcie"), model, count).gbps,
+            links_gbps=preset(given.get("links", "pcie"), model, count).gbps if count else (),
             cpus=given.get("cpus", 64),
             memory_gib=given.get("memory", 512),
             rack=given.get("rack", ""),

@@ -1,0 +1,86 @@
+"""Interruptions stretch runs by the published first-order formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from hybrid.estimation.interruptions import (
+    best_interval,
+    rate_per_hour,
+    with_checkpoints,
+    without_checkpoints,
+)
+
+HOUR = 3600.0
+
+
+def test_the_best_interval_is_youngs() -> None:
+    assert best_interval(50.0, 1e-4) == pytest.approx(1000.0)
+
+
+def test_without_interruptions_one_need_never_save() -> None:
+    assert best_interval(50.0, 0.0) == math.inf
+
+
+def test_a_run_with_checkpoints_is_stretched_by_overhead_and_losses() -> None:
+    found = with_checkpoints(
+        10_000.0, rate_per_s=1e-4, overhead_s=10.0, interval_s=1000.0, restart_s=200.0
+    )
+    assert found is not None
+    # (1 + 10/1000) / (1 − 1e-4 · (500 + 200))
+    assert found.mean_s == pytest.approx(10_000 * 1.01 / 0.93)
+    assert found.sd_s > 0
+    assert found.interval_s == 1000.0
+
+
+def test_a_run_shorter_than_the_interval_saves_nothing_on_the_way() -> None:
+    found = with_checkpoints(
+        100.0, rate_per_s=0.0, overhead_s=10.0, interval_s=1000.0, restart_s=0.0
+    )
+    assert found is not None
+    assert found.mean_s == 100.0
+
+
+def test_near_the_pole_a_run_is_refused() -> None:
+    assert (
+        with_checkpoints(100.0, rate_per_s=1e-3, overhead_s=1, interval_s=1000, restart_s=400)
+        is None
+    )
+
+
+def test_a_run_without_checkpoints_begins_anew_each_time() -> None:
+    rate = 1.0 / HOUR
+    found = without_checkpoints(HOUR, rate_per_s=rate, restart_s=60.0)
+    assert found is not None
+    assert found.mean_s == pytest.approx((math.e - 1) * (HOUR + 60))
+    # time to the first gap of length x in a Poisson stream, in units of 1/λ: e² − 2e − 1
+    assert found.sd_s == pytest.approx(HOUR * math.sqrt(math.e**2 - 2 * math.e - 1))
+
+
+def test_a_run_that_hardly_ever_gets_through_is_refused() -> None:
+    assert without_checkpoints(4 * HOUR, rate_per_s=1.0 / HOUR, restart_s=0.0) is None
+
+
+def test_nothing_interrupts_a_run_of_rate_nothing() -> None:
+    found = without_checkpoints(HOUR, rate_per_s=0.0, restart_s=60.0)
+    assert found is not None
+    assert (found.mean_s, found.sd_s) == (HOUR, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("stated", "hours", "seen", "expected"),
+    [
+        (0.05, 0.0, 0, 0.05),
+        (0.05, 80.0, 4, 0.05),
+        (0.05, 180.0, 0, 0.005),
+        (0.0, 10.0, 2, 0.2),
+        (0.0, 0.0, 0, 0.0),
+        (0.0, 10.0, 0, 0.0),
+    ],
+)
+def test_what_is_stated_counts_as_one_mean_lifetime_seen(
+    stated: float, hours: float, seen: int, expected: float
+) -> None:
+    assert rate_per_hour(stated, hours, seen) == pytest.approx(expected)
