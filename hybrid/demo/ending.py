@@ -14,6 +14,7 @@ from rich.table import Table
 from hybrid.client import answers as said
 from hybrid.client import logs
 from hybrid.demo import proof, scene
+from hybrid.demo.mishaps import SERVER_KILLS
 from hybrid.demo.proof import Check
 from hybrid.demo.what_if import Lived, WhatIf, all_local, all_on_demand
 from hybrid.domain.money import to_usd
@@ -72,7 +73,7 @@ class Ending:
         return all(check.ok for check in self.checks)
 
     @classmethod
-    def of(cls, story: Story, *, keep_server: bool) -> Ending:
+    def of(cls, story: Story, *, chaos: bool, keep_server: bool) -> Ending:
         """Collect what happened, end the stage, and check."""
         stage = story.stage
         assert stage.cloud is not None
@@ -107,6 +108,7 @@ class Ending:
             *_interruption_checks(jobs),
             _home_check(jobs),
             _once_check(lived),
+            *([_chaos_check(stage.killed)] if chaos else []),
         ]
         return cls(
             jobs=jobs,
@@ -239,6 +241,13 @@ def _once_check(lived: dict[str, list[proof.Life]]) -> Check:
     runs = sum(len(each) for each in lived.values())
     words = "; ".join(twice) or f"{runs} lives of {len(lived)} ranks by the guardians' records"
     return Check("no job ran twice at the same time", not twice and runs > 0, words)
+
+
+def _chaos_check(killed: list[str]) -> Check:
+    servers, agents = killed.count("server"), killed.count("agent")
+    good = servers == SERVER_KILLS and agents == 1
+    words = f"server {servers} times, agent {agents} time(s), by SIGKILL"
+    return Check("server and agent were killed and came back", good, words)
 
 
 def _others(jobs: tuple[Ended, ...]) -> tuple[WhatIf, ...]:

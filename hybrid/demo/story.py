@@ -142,7 +142,7 @@ def run_demo(
             story = _begin(stage, held)
             _play(story, cast, Mishaps(random.Random(seed), chaos=chaos), screen)  # noqa: S311
             screen.close()
-            ending = _end(story, screen, keep_server=serve)
+            ending = _end(story, screen, chaos=chaos, keep_server=serve)
         except StageError as problem:
             sys.stderr.write(f"hybrid demo: {problem}\n")
             return 1
@@ -214,7 +214,7 @@ def _play(story: Story, cast: Cast, mishaps: Mishaps, screen: Screen | Silent) -
         time.sleep(TICK_S)
 
 
-def _end(story: Story, screen: Screen | Silent, *, keep_server: bool) -> Ending:
+def _end(story: Story, screen: Screen | Silent, *, chaos: bool, keep_server: bool) -> Ending:
     """Wait until every machine has ended, then take everything down and look at what is left."""
     assert story.stage.cloud is not None
     deadline = time.monotonic() + ALL_GONE_S
@@ -226,7 +226,7 @@ def _end(story: Story, screen: Screen | Silent, *, keep_server: bool) -> Ending:
             if not control.state().live and not live:
                 break
             time.sleep(TICK_S)
-    return Ending.of(story, keep_server=keep_server)
+    return Ending.of(story, chaos=chaos, keep_server=keep_server)
 
 
 def _stay(stage: Stage) -> None:
