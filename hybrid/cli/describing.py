@@ -69,7 +69,8 @@ def described(
     team: Annotated[str | None, typer.Option(help="Who pays.")] = None,
     priority: Annotated[str | None, typer.Option(help="A priority class of the policy.")] = None,
     pool: Annotated[
-        list[str] | None, typer.Option(help="Only in this pool; several may be given.")
+        list[str] | None,
+        typer.Option(metavar="POOL", help="Only there; several may be given."),
     ] = None,
     no_burst: Annotated[bool, typer.Option("--no-burst", help="Never leave the premises.")] = False,
     deadline: Annotated[

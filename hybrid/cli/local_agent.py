@@ -62,6 +62,7 @@ class LocalAgent:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+            _close(child)
         if self._watcher is not None:
             self._watcher.join()
 
@@ -122,6 +123,7 @@ class LocalAgent:
             if child is None:
                 return
             code = child.wait()
+            _close(child)
             if self._ending.is_set():
                 return
             failures = 0 if time.monotonic() - began > _WELL_S else failures + 1
@@ -143,3 +145,9 @@ class LocalAgent:
         except OSError:
             lines = []
         return lines[-1].removeprefix("hybrid: ") if lines else f"its log {self.log} says nothing"
+
+
+def _close(child: subprocess.Popen[bytes]) -> None:
+    """Let go of our end of the pipe to a child that has ended."""
+    if child.stdin is not None:
+        child.stdin.close()

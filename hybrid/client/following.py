@@ -31,6 +31,7 @@ def _nobody(_job: Job) -> None:
 @dataclass
 class LogFollower:
     """Reads what a job prints, run after run, to its end; ``offset`` is where in ``run_id``.
+    ``only``: that run alone.
 
     A broken connection is made anew where it broke. ``told`` hears of the job each time it is
     looked at. Raises Unreachable when the server stays away, Problem.
@@ -43,6 +44,7 @@ class LogFollower:
     sleep: Callable[[float], None] = time.sleep
     run_id: str | None = None
     offset: int = 0
+    only: bool = False
     last: Job | None = field(default=None, init=False)
 
     def pieces(self) -> Iterator[bytes]:
@@ -60,10 +62,10 @@ class LogFollower:
             if not over:
                 pause_s = LOOK_S[0]
                 continue
-            following = None if run is None else _next(job, run)
+            following = None if run is None or self.only else _next(job, run)
             if following is not None:
                 self.run_id, self.offset = following.id, 0
-            elif job.state.ended:
+            elif job.state.ended or self.only:
                 return
             else:
                 self.sleep(pause_s)
@@ -72,6 +74,8 @@ class LogFollower:
     def _run(self, job: Job) -> Run | None:
         """The run being read, else the latest."""
         named = [run for run in job.runs if run.id == self.run_id]
+        if self.only and not named:
+            raise Problem(404, "no_such_run", f"job {job.id} has no run {self.run_id}")
         return named[0] if named else (job.runs[-1] if job.runs else None)
 
     def _look(self) -> Job:

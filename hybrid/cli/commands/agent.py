@@ -129,7 +129,11 @@ def _gpus(*, declared: bool) -> GpuInventory | None:
 
 
 def _end_with_stdin() -> None:
-    """End when whoever started us is gone: then nobody holds the other end of our input."""
+    """End when whoever started us is gone: then nobody holds the other end of our input.
+
+    Two signals, as the first may only mean to drain: nobody is left to drain for.
+    """
     while os.read(0, 1 << 10):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+    os.kill(os.getpid(), signal.SIGINT)

@@ -19,7 +19,7 @@ def claims(
     session: Session,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="Only in this state; several may be given."),
+        typer.Option("--state", "-s", metavar="STATE", help="Only in this; several may be given."),
     ] = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, max=1000, help="How many at most.")

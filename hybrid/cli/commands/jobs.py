@@ -29,7 +29,7 @@ def jobs(
     session: Session,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", help="Only in this state; several may be given."),
+        typer.Option("--state", "-s", metavar="STATE", help="Only in this; several may be given."),
     ] = None,
     team: Annotated[str | None, typer.Option(help="Only of this team.")] = None,
     user: Annotated[str | None, typer.Option(help="Only of this user.")] = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from hybrid.cli.exits import Exit
 from hybrid.cli.lazy import new_app
 from hybrid.cli.options import takes
 from hybrid.cli.session import Connection, connection_of
+
+if TYPE_CHECKING:
+    from hybrid.client.answers import Job
 
 app = new_app()
 
@@ -30,7 +33,8 @@ def logs(
 ) -> None:
     """Print what a job has printed, stdout and stderr together.
 
-    With --follow: on through its runs to its end; then the exit code is 0 if it succeeded, else 1.
+    With --follow: on through its runs to its end, or to the end of the run that is named; then the
+    exit code is 0 if that succeeded, else 1.
     """
     from hybrid.client import LogFollower
     from hybrid.client import logs as so_far
@@ -40,9 +44,18 @@ def logs(
             sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
         return
-    follower = LogFollower(connection.client, job, rank=rank, run_id=run)
+    follower = LogFollower(connection.client, job, rank=rank, run_id=run, only=run is not None)
     for piece in follower.pieces():
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
-    if follower.last is not None and follower.last.state != "succeeded":
+    if not _went_well(follower.last, run):
         raise typer.Exit(Exit.FAILED)
+
+
+def _went_well(job: Job | None, run: str | None) -> bool:
+    """Whether what was followed, the job or one run of it, succeeded."""
+    if job is None:
+        return False
+    if run is None:
+        return job.state == "succeeded"
+    return any(each.id == run and each.exit_code == 0 for each in job.runs)

@@ -24,7 +24,7 @@ def quote(
         Path | None,
         typer.Option("-f", "--file", metavar="FILE", help="The job in YAML or JSON; - for stdin."),
     ] = None,
-    command: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]")] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="CMD")] = None,
 ) -> None:
     """Show where, when and at what cost a job would run if it were submitted now.
 

@@ -22,7 +22,7 @@ app = new_app()
 def run(
     job: Described,
     connection: Connection,
-    command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="What to run.")],
+    command: Annotated[list[str], typer.Argument(metavar="CMD", help="What to run.")],
     workdir: Annotated[
         Path, typer.Option("--workdir", metavar="DIR", help="The folder that travels.")
     ] = Path(),

@@ -33,7 +33,7 @@ def submit(
         str | None,
         typer.Option(metavar="KEY", help="The same key is the same job, however often it is sent."),
     ] = None,
-    command: Annotated[list[str] | None, typer.Argument(metavar="[-- CMD...]")] = None,
+    command: Annotated[list[str] | None, typer.Argument(metavar="CMD")] = None,
 ) -> None:
     """Submit a job from a file, from options, or from both; options win.
 

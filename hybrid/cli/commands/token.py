@@ -31,7 +31,7 @@ def create(
     user: Annotated[str | None, typer.Option(help="Whose it is.")] = None,
     team: Annotated[
         list[str] | None,
-        typer.Option(help="For a submitter, or to limit a viewer; several may be given."),
+        typer.Option(metavar="TEAM", help="For a submitter, or to limit a viewer; repeatable."),
     ] = None,
     join: Annotated[
         str | None,

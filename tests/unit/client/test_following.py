@@ -100,6 +100,16 @@ def test_a_job_that_never_ran_ends_without_a_word() -> None:
     assert followed(OneJob(job("pending"), job("cancelled")))[0] == b""
 
 
+def test_one_run_alone_is_read_to_its_own_end() -> None:
+    script = OneJob(job("running", run(1, "ended"), run(2, "running")), j_1=[Reply(200, b"one")])
+    assert followed(script, run_id="j.1", only=True)[0] == b"one"
+
+
+def test_a_run_that_the_job_does_not_have_is_said() -> None:
+    with pytest.raises(Problem, match=r"job j has no run j\.7"):
+        followed(OneJob(DONE), run_id="j.7", only=True)
+
+
 def test_a_rank_that_is_not_there_is_said_and_not_waited_for() -> None:
     script = OneJob(
         job("running", run(1, "running")), j_1=[Reply.problem(404, "no_such_rank", "ranks 0 to 0")]
