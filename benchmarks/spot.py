@@ -1,11 +1,12 @@
 """What a job under a deadline costs on spot, on windows of real availability.
 
 ``python -m benchmarks.spot --data DIR [--quick]`` reads ``windows.jsonl`` and ``published.json`` of
-DIR. 48 h of work, on-demand $3.06/h and spot $0.9731/h paid per tick of a window; each tick a policy
-chooses nothing, spot (if available) or on-demand; starting a machine costs the restart time without
-progress; spot that becomes unavailable is lost at the tick. Every choice is made by
+DIR. 48 h of work, on-demand $3.06/h and spot $0.9731/h paid per tick of a window; each tick a
+policy chooses nothing, spot (if available) or on-demand; starting a machine costs the restart time
+without progress; spot that becomes unavailable is lost at the tick. Every choice is made by
 ``hybrid.planning.deadline_spot``, with chains learned from the *other* pools and weighed by the
-window's own past: the windows of one pool overlap in time.
+window's own past: the windows of one pool overlap in time. The pools of the group ``high`` are
+those of most availability, as many as its published number of windows.
 
 The figure is (UP - ours) / (UP - omniscient), the share that we close of the gap between Uniform
 Progress and an omniscient optimum, both as published. Uniform Progress runs here too, under our
@@ -43,15 +44,6 @@ from hybrid.planning.deadline_spot import JobsNow, choose_many
 WORK_S = 48 * 3600.0
 ON_DEMAND_MICROS_PER_HOUR = 3_060_000
 SPOT_MICROS_PER_HOUR = 973_100
-HIGH = frozenset({"us-west-2a_k80_8", "us-west-2b_k80_8", "us-west-2a_v100_1", "us-west-2a_k80_1"})
-"""The pools of high availability; pools unknown to this list are grouped by ``_is_high``."""
-
-KNOWN_LOW = frozenset(
-    {"us-west-2b_k80_1", "us-west-2b_v100_8", "us-west-2a_v100_8", "us-west-2b_v100_1"}
-)
-LEAST_HIGH_AVAILABILITY = 0.53
-"""Between the highest of the low pools (0.519) and the lowest of the high ones (0.541)."""
-
 QUICK_WINDOWS = 5
 WANTED_BY_RESTART_MIN = {3: 0.70, 12: 0.15}
 
@@ -67,6 +59,7 @@ class Cell:
     high: bool
     deadline_h: int
     restart_min: int
+    windows: int
     uniform_progress_usd: float
     omniscient_usd: float
 
@@ -125,6 +118,7 @@ def read_cells(path: Path) -> list[Cell]:
                 match[1] == "high",
                 int(match[2]),
                 int(match[3]),
+                figures["windows"],
                 figures["uniform_progress_usd"],
                 figures["omniscient_usd"],
             )
@@ -132,11 +126,17 @@ def read_cells(path: Path) -> list[Cell]:
     return cells
 
 
-def is_high(pool: str, windows: Bools) -> bool:
-    """The group of a pool: as the published figures have it, else by its availability."""
-    if pool in HIGH or pool in KNOWN_LOW:
-        return pool in HIGH
-    return float(windows.mean()) >= LEAST_HIGH_AVAILABILITY
+def high_pools(pools: Pools, cells: Sequence[Cell]) -> frozenset[str]:
+    """The pools of the group ``high``: the most available ones, until they have the windows that
+    its cells were published for."""
+    wanted = max((cell.windows for cell in cells if cell.high), default=0)
+    by_availability = sorted(pools.windows, key=lambda p: (-pools.windows[p].mean(), p))
+    high: set[str] = set()
+    for pool in by_availability:
+        if sum(len(pools.windows[p]) for p in high) >= wanted:
+            break
+        high.add(pool)
+    return frozenset(high)
 
 
 def run(
@@ -175,7 +175,7 @@ def measure(data: Path, *, quick: bool) -> dict[str, object]:
     """The benchmark's figures. Raises ValueError for a folder of another format."""
     pools = read_pools(data / "windows.jsonl")
     cells = read_cells(data / "published.json")
-    group = {pool: is_high(pool, windows) for pool, windows in pools.windows.items()}
+    high = high_pools(pools, cells)
     ours_usd: dict[str, float] = {}
     progress_usd: dict[str, float] = {}
     missed = 0
@@ -185,7 +185,7 @@ def measure(data: Path, *, quick: bool) -> dict[str, object]:
         paid: list[float] = []
         compared: list[float] = []
         for pool, every in pools.windows.items():
-            if group[pool] != cell.high:
+            if (pool in high) != cell.high:
                 continue
             windows = every[:QUICK_WINDOWS] if quick else every
             dollars, met = run(windows, terms, pools.chains_for(pool))
@@ -210,6 +210,7 @@ def measure(data: Path, *, quick: bool) -> dict[str, object]:
         "windows": sum(len(w[:QUICK_WINDOWS] if quick else w) for w in pools.windows.values()),
         "gap_closed": {c.name: round(_gap_closed(c, ours_usd[c.name]), 3) for c in measured},
         "missed": missed,
+        "high": sorted(high),
         "ours_usd": {c.name: round(ours_usd[c.name], 2) for c in measured},
         "uniform_progress_usd": {c.name: c.uniform_progress_usd for c in measured},
         "omniscient_usd": {c.name: c.omniscient_usd for c in measured},

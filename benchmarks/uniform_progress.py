@@ -1,9 +1,9 @@
 """Uniform Progress, the policy whose published cost is the yardstick of ``benchmarks.spot``.
 
-Wu et al., "Can't Be Late: Optimizing Spot Instance Savings under Deadlines", NSDI'24, section 4: the
-job is to progress evenly towards its deadline. Spot is used whenever it is there; behind the even
-line, and without spot, on-demand; on-demand is then kept until the job is two restarts ahead of
-the line; close to the deadline on-demand is kept for good, except for a spot machine that works.
+Wu et al., "Can't Be Late: Optimizing Spot Instance Savings under Deadlines", NSDI'24: the job is to
+progress evenly towards its deadline. Spot is used whenever it is there; behind the even line, and
+without spot, on-demand; on-demand is then kept until the job is two restarts ahead of the line;
+close to the deadline on-demand is kept for good, except for a spot machine that works.
 """
 
 from __future__ import annotations

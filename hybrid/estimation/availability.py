@@ -30,7 +30,7 @@ AGE_STARTS = (1, 2, 3, 4, 6, 9, 14, 24, 48)
 SHORT_SPELL_TICKS = 3
 """A spell of fewer ticks is short."""
 
-EVIDENCE_WEIGHT = 0.2
+EVIDENCE_WEIGHT = 0.3
 """How much of a log-likelihood counts. Below one, because ticks minutes apart are far from
 independent: with full weight an hour of flapping rules out the chain that fits the next day."""
 
@@ -93,7 +93,7 @@ class AvailabilityChain:
         """The state that ``seen`` is in: ages are counted in begun ticks."""
         previous = math.inf if seen.previous_s is None else seen.previous_s / self.tick_s
         age = int(max(seen.age_s, 0.0) // self.tick_s) + 1
-        return int(_state(np.array(seen.up), np.array(age), np.array(previous)))
+        return int(_state(np.array(seen.up), np.array(float(age)), np.array(previous)))
 
     def moves(self) -> tuple[Ints, Floats]:
         """(STATES, 3) where each state can go in one tick, and the chance of each: it stays, its
@@ -137,11 +137,9 @@ def states(history: Bools) -> Ints:
     return found
 
 
-def _state(
-    up: NDArray[np.generic], age: NDArray[np.generic], previous: NDArray[np.generic]
-) -> Ints:
-    long = previous >= SHORT_SPELL_TICKS  # type: ignore[operator]
-    group = np.searchsorted(_STARTS, age, side="right") - 1  # type: ignore[arg-type]
+def _state(up: Bools, age: Floats, previous: Floats) -> Ints:
+    long = previous >= SHORT_SPELL_TICKS
+    group = np.searchsorted(_STARTS, age, side="right") - 1
     state: Ints = (2 * up.astype(np.int64) + long) * AGES + group
     return state
 

@@ -29,6 +29,9 @@ from hybrid.estimation.availability import AvailabilityChain, Floats, Ints, is_u
 MAX_TICKS = 2_000
 """The longest horizon that is solved, in ticks: longer ones want longer ticks."""
 
+_ROUNDING_S = 1e-6
+"""Sums of ticks may come out a hair short of the slack that is just enough."""
+
 _FINE_PART = 0.2
 _COARSE_GROWTH = 0.04
 _TABLES_KEPT = 12
@@ -103,30 +106,36 @@ class SpotValues:
             self._step(left)
 
     def after(
-        self, left: Ints, slack_s: Floats, held: Ints, starting_s: Floats, state: Ints
+        self, left_s: Floats, work_left_s: Floats, held: Ints, starting_s: Floats, state: Ints
     ) -> Floats:
         """(B, 3) expected micro-dollars until the end for each ``Machine`` chosen for the next
         tick, of B jobs; infinite where the deadline would no longer be certain or spot cannot be
         had.
 
-        ``left``: whole ticks to the deadline; ``slack_s``: their time less the work left; ``held``:
-        the Machine now held, ``starting_s`` what is left of its start; ``state``: of the chain.
-        Raises ValueError for more ticks than the terms have.
+        ``left_s``: time to the deadline; ``held``: the Machine now held, ``starting_s`` what is
+        left of its start; ``state``: of the chain. Costs are those of the whole ticks that are
+        left; what is certain is worked out to the second, so it holds however much sooner than a
+        tick the next choice is made. Raises ValueError for more time than the terms' horizon.
         """
+        tick_s = self._terms.tick_s
+        left: Ints = np.maximum(left_s // tick_s, 0.0).astype(np.int64)
         if len(left) and int(left.max()) > self._terms.ticks:
             raise ValueError("more time is left than the terms' horizon")
+        slack_s = left_s - work_left_s + _ROUNDING_S
+        counted_s = left * tick_s - work_left_s
         costs = np.empty((len(left), 3))
         for machine in Machine:
             start = np.where(held == machine, starting_s, self._terms.restart_s)
             worked, still = self._tick_of(machine, start)
-            remaining = slack_s - (self._terms.tick_s - worked)
-            done = left * self._terms.tick_s - slack_s <= worked
-            allowed = (left > 0) & (done | (remaining >= self._needed(machine, still)))
+            lost = tick_s - worked
+            allowed = slack_s - lost >= self._needed(machine, still)
             if machine is Machine.SPOT:
                 allowed &= self._up[state]
-            later = self._expected(left, machine, still, remaining, state)
-            total = self._terms.tick_micros(machine) + np.where(done, 0.0, later)
-            costs[:, machine] = np.where(allowed, total, math.inf)
+            later = self._expected(left, machine, still, counted_s - lost, state)
+            later[work_left_s <= worked] = 0.0
+            costs[:, machine] = np.where(
+                allowed, self._terms.tick_micros(machine) + later, math.inf
+            )
         return costs
 
     def _expected(
@@ -199,10 +208,9 @@ class SpotValues:
         source = expected[int(self._place(machine, np.array([still]))[0])]
         low = source[:, below]
         cost: Values = low + (source[:, below + 1] - low) * part.astype(np.float32)
-        done = left * self._terms.tick_s - self._slack <= worked
         needed = float(self._needed(machine, np.array([still]))[0])
-        cost[:, (self._slack - lost < needed) & ~done] = math.inf
-        cost[:, done] = 0.0
+        cost[:, left * self._terms.tick_s - self._slack <= worked] = 0.0
+        cost[:, self._slack - lost < needed] = math.inf
         return cost + np.float32(self._terms.tick_micros(machine))
 
 

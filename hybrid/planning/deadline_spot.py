@@ -31,9 +31,6 @@ from hybrid.domain.money import cents
 from hybrid.estimation.availability import AvailabilityChain, Belief, Floats, Ints, Seen, is_up
 from hybrid.estimation.spot_value import Machine, SpotTerms, solve
 
-_ROUNDING_S = 1e-6
-"""Sums of ticks may come out a hair short of the slack that is just enough."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobNow:
@@ -55,7 +52,6 @@ class SpotReason(StrEnum):
     WAITING_IS_CHEAPEST = "there is time to wait for spot, and waiting is cheapest"
     ON_DEMAND_IS_CHEAPEST = "on-demand now is cheaper than what waiting would lead to"
     ONLY_ON_DEMAND_IS_CERTAIN = "only on-demand is certain to meet the deadline from here"
-    ONLY_SPOT_IS_CERTAIN = "the spot machine held finishes in time, a new start would not"
     DEADLINE_IS_LOST = "no machine can meet the deadline any more; the fastest way is taken"
 
 
@@ -130,13 +126,13 @@ def expected_costs(
     jobs: JobsNow, terms: SpotTerms, chains: tuple[AvailabilityChain, ...]
 ) -> Floats:
     """(B, 3) expected micro-dollars until the end per ``Machine``, over the chains by weight;
-    infinite where a choice is not open. A part of a tick before the deadline is not counted on."""
-    left: Ints = np.maximum(jobs.left_s // terms.tick_s, 0.0).astype(np.int64)
-    slack_s = left * terms.tick_s - jobs.work_left_s + _ROUNDING_S
+    infinite where a choice is not open."""
     held = np.where(is_up()[jobs.state] | (jobs.held != Machine.SPOT), jobs.held, Machine.NONE)
-    costs: Floats = np.zeros((len(left), len(Machine)))
+    costs: Floats = np.zeros((len(held), len(Machine)))
     for i, chain in enumerate(chains):
-        of_chain = solve(terms, chain).after(left, slack_s, held, jobs.starting_s, jobs.state)
+        of_chain = solve(terms, chain).after(
+            jobs.left_s, jobs.work_left_s, held, jobs.starting_s, jobs.state
+        )
         # which ways are open does not depend on the chain, and a weight may be 0
         closed = np.isinf(of_chain)
         costs += np.where(
@@ -161,8 +157,6 @@ def _reason(machine: Machine, open_ways: set[Machine], *, done: bool) -> SpotRea
         return SpotReason.DEADLINE_IS_LOST
     if open_ways == {Machine.ON_DEMAND}:
         return SpotReason.ONLY_ON_DEMAND_IS_CERTAIN
-    if open_ways == {Machine.SPOT}:
-        return SpotReason.ONLY_SPOT_IS_CERTAIN
     return _CHEAPEST[machine]
 
 
