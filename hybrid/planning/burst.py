@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId
@@ -29,7 +29,9 @@ _EXACT_BELOW = 400
 by the share of the pool's time that it sets free."""
 
 _EXACT_CANDIDATES = 6
-"""Most promising candidates of a round whose gain is found exactly."""
+_EXACT_STARTS = 2_000
+"""In a round the gain of the most promising candidates is found exactly: of six at least, of more
+while scheduling without each of them takes no more than so many starts in all."""
 
 _ROUNDS = 12
 """Most rounds in a long queue."""
@@ -100,12 +102,11 @@ class Bursting:
             elif not self._home_after_all():
                 return
 
-    def again(self) -> None:
-        """Make the schedule anew with what has been chosen: runs were stopped meanwhile."""
-        while True:
-            self.schedule = self._schedule()
-            if not self._home_after_all():
-                return
+    def give_back(self) -> None:
+        """Undo all choices of machines."""
+        for job_id, burst in self.bursts.items():
+            self.cloud.give_back(burst.option, burst.offer, self.ws.snapshot.jobs[job_id])
+        self.bursts.clear()
 
     def _schedule(self, without: JobId | None = None) -> Schedule:
         left_out = set(self.bursts)
@@ -119,11 +120,13 @@ class Bursting:
 
     def _accept(self, schedule: Schedule) -> bool:
         """Accept the best candidates of this round; False when there is none."""
-        candidates = self._candidates(schedule)
+        if len(self.waiting) <= _EXACT_BELOW:
+            return self._accept_exactly(schedule)
+        relief = _Relief(self.ws, schedule, self.waiting)
+        candidates = self._candidates(schedule, relief.of)
         if not candidates:
             return False
-        if len(self.waiting) <= _EXACT_BELOW:
-            return self._accept_exactly(candidates, schedule)
+        candidates.sort(key=lambda c: c.worth)
         # each round costs a whole schedule: as many are accepted as fits the rounds still left
         budget = self.ws.snapshot.evaluation_budget - self.ws.evaluations
         rounds = min(_ROUNDS, budget // max(len(self.waiting), 1) - 1)
@@ -139,26 +142,43 @@ class Bursting:
                 accepted = True
         return accepted
 
-    def _accept_exactly(self, candidates: list[_Candidate], schedule: Schedule) -> bool:
-        exact = []
-        for candidate in candidates[:_EXACT_CANDIDATES]:
+    def _accept_exactly(self, schedule: Schedule) -> bool:
+        """Accept the candidate with the largest gain, each found by scheduling without it.
+
+        What others gain is at most what they wait, so a candidate that could not be better than
+        the best so far even then is not looked at.
+        """
+        waits = sum(self._waiting_micros(job, schedule) for job in self.waiting)
+        candidates = self._candidates(schedule, lambda start: waits)
+        candidates.sort(key=lambda c: (-c.gain, c.position))
+        best: _Candidate | None = None
+        for candidate in candidates[: max(_EXACT_CANDIDATES, _EXACT_STARTS // len(self.waiting))]:
+            if best is not None and candidate.gain <= best.gain:
+                break
             shortened = self._shortened_exactly(candidate, schedule)
             gain = candidate.gain - candidate.shortened + shortened
-            judged = _Candidate(
-                candidate.position, candidate.waiting, candidate.option, candidate.offer,
-                candidate.start, gain, shortened, candidate.money,
-            )  # fmt: skip
-            if self._worth_it(judged):
-                exact.append(judged)
-        if not exact:
+            judged = replace(candidate, gain=gain, shortened=shortened)
+            if self._worth_it(judged) and (best is None or self._before(judged, best)):
+                best = judged
+        if best is None:
             return False
-        best = min(exact, key=lambda c: c.worth)
         self._take(best, best.offer)
         return True
 
-    def _candidates(self, schedule: Schedule) -> list[_Candidate]:
+    def _before(self, one: _Candidate, other: _Candidate) -> bool:
+        """Whether to accept one before the other: by gain, because each changes what the others
+        would gain."""
+        return (-one.gain, one.position) < (-other.gain, other.position)
+
+    def _waiting_micros(self, job: Waiting, schedule: Schedule) -> float:
+        start = schedule.starts.get(job.job_id)
+        return 0.0 if start is None else job.cls.value_per_s * (start.at - self.ws.now)
+
+    def _candidates(
+        self, schedule: Schedule, relief: Callable[[Start], float]
+    ) -> list[_Candidate]:
+        """Jobs that a cloud may be worth it for, if others gain as much as ``relief`` says."""
         best: dict[int, tuple[CloudOption, Offer, int] | None] = {}
-        relief = _Relief(self.ws, schedule, self.waiting)
         found = []
         for position, waiting in enumerate(self.waiting):
             id_ = waiting.job_id
@@ -174,14 +194,13 @@ class Bursting:
                 continue
             home = self.home_micros(waiting, start)
             direct = home - option[0].micros
-            shortened = relief.of(start) if start is not None and start.at > self.ws.now else 0.0
+            shortened = 0.0 if start is None else relief(start)
             candidate = _Candidate(
                 position, waiting, option[0], option[1], start, direct + shortened, shortened,
                 option[2],
             )  # fmt: skip
             if self._worth_it(candidate):
                 found.append(candidate)
-        found.sort(key=lambda c: c.worth)
         return found
 
     def _best(
@@ -253,11 +272,23 @@ class Bursting:
     # --- second thoughts ----------------------------------------------------------------------
 
     def with_queue(self, waiting: Sequence[Waiting]) -> Schedule | None:
-        """The schedule of another queue with the same choices of machines; None if one of them
-        would not stand."""
+        """The schedule of another queue with the same choices of machines and what starts now
+        starting now, as the next plan will find it; None if a choice would not stand."""
         twin = Bursting(self.ws, self.choices, self.cloud, waiting, self.adoptions)
         twin.bursts = self.bursts
-        twin.schedule = twin._schedule()
+        classes = {job.job_id: job.cls for job in waiting}
+        placed = [start for start in self.schedule.starts.values() if start.at <= self.ws.now]
+        twin.schedule = Schedule(self.ws, self.choices)
+        for start in placed:
+            twin.schedule.take(start, classes[start.job_id])
+        coming = {id_ for id_, adoption in self.adoptions.items() if not adoption.machines}
+        twin.schedule.run(
+            job
+            for job in waiting
+            if job.job_id not in twin.schedule.starts
+            and job.job_id not in self.bursts
+            and job.job_id not in coming
+        )
         return None if twin._home_after_all(undo=False) else twin.schedule
 
     def _home_after_all(self, *, undo: bool = True) -> bool:
@@ -275,6 +306,8 @@ class Bursting:
                 own = self.schedule.starts.get(waiting.job_id)
                 if adoption.machines and (own is None or not own.type.held):
                     continue  # its machines cannot take it: it waits like any other
+                if own is not None and not adoption.machines:
+                    continue  # it has its slot already
             else:
                 continue
             late = replace(waiting, limit_micros=float(micros - margin), now_only=True)

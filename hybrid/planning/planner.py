@@ -82,21 +82,22 @@ def choose_places(
     ws: Workspace, choices: Choices, cloud: Cloud, outcome: Outcome
 ) -> Bursting:
     """Where every pending job goes: here now, here later, in another's place, to a cloud, to a
-    machine on its way."""
-    outcome.adoptions = adopt(ws, choices, outcome.waiting)
-    outcome.preemptions = preempt(
-        ws, choices, cloud, outcome.waiting, outcome.adoptions, ()
-    )
-    bursting = Bursting(ws, choices, cloud, outcome.waiting, outcome.adoptions)
-    bursting.choose()
+    machine on its way. Whenever a run is stopped to make room, all is weighed anew."""
+    while True:
+        adoptions = adopt(ws, choices, outcome.waiting)
+        stopped = preempt(ws, choices, cloud, outcome.waiting, adoptions, ())
+        if stopped:
+            outcome.preemptions.update(stopped)
+            continue
+        bursting = Bursting(ws, choices, cloud, outcome.waiting, adoptions)
+        bursting.choose()
+        # some for whom a cloud was the better place have found it full
+        stopped = preempt(ws, choices, cloud, outcome.waiting, adoptions, bursting.bursts.keys())
+        if not stopped:
+            break
+        outcome.preemptions.update(stopped)
+        bursting.give_back()
     outcome.bursts, outcome.complete = bursting.bursts, bursting.complete
-    # some for whom a cloud was the better place have found it full
-    again = preempt(
-        ws, choices, cloud, outcome.waiting, outcome.adoptions, outcome.bursts.keys()
-    )
-    if again:
-        outcome.preemptions.update(again)
-        bursting.again()
     outcome.schedule = bursting.schedule
     outcome.adoptions = {
         job_id: adoption
