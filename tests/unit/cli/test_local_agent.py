@@ -14,6 +14,7 @@ import pytest
 
 from hybrid.cli import local_agent
 from hybrid.cli.local_agent import LocalAgent
+from tests.doubles.node_server import wait_until
 
 SOON_S = 30.0
 Make = Any
@@ -65,8 +66,7 @@ def test_an_agent_that_dies_is_started_again_and_ends_when_told(
     first = pid_of(agent)
     os.kill(first, signal.SIGKILL)
     assert told.get(timeout=SOON_S).startswith("the agent ended (-9) and is started again")
-    while pid_of(agent) == first:
-        pass
+    wait_until(lambda: pid_of(agent) != first, SOON_S)
     agent.end()
     assert not agent.alive
     assert told.empty()
@@ -86,8 +86,12 @@ def test_an_agent_gets_its_token_by_environment_and_nothing_else_of_ours(
 ) -> None:
     monkeypatch.setenv("HYBRID_TOKEN", "hyb_mine")
     agent = make()
-    environ = Path(f"/proc/{pid_of(agent)}/environ").read_bytes().split(b"\0")
-    command = Path(f"/proc/{pid_of(agent)}/cmdline").read_bytes()
+    process = Path("/proc") / str(pid_of(agent))
+    # its memory is not filled in at the very moment in which it becomes another program
+    wait_until(lambda: b"agent" in (process / "cmdline").read_bytes(), SOON_S)
+    wait_until(lambda: (process / "environ").read_bytes() != b"", SOON_S)
+    environ = (process / "environ").read_bytes().split(b"\0")
+    command = (process / "cmdline").read_bytes()
     assert b"HYBRID_JOIN_TOKEN=hybj_x" in environ
     assert b"HYBRID_TOKEN=hyb_mine" not in environ
     assert b"hybj_x" not in command
