@@ -43,6 +43,7 @@ class Observer:
         self._machines: dict[str, Known[MachineFacts] | Unknown] = {}
         self._offers: dict[str, Known[tuple[Offer, ...]] | Unknown] = {}
         self._ignored: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._priced_for: dict[str, tuple[BurstPool, ...]] = {}
 
     @property
     def ignored_offers(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
@@ -59,7 +60,7 @@ class Observer:
             if self._machines_due(name, world, asked_at):
                 calls[f"machines:{name}"] = _machines_call(provider)
             pools = _pools_of(world, name)
-            if self._offers_due(name, asked_at) or self._pools_changed(name, pools):
+            if self._offers_due(name, asked_at) or pools != self._priced_for.get(name):
                 calls[f"offers:{name}"] = self._offers_call(name, provider, pools)
         outcomes = self._calls.run(calls, deadline_s=self._pace.source_deadline_s)
         engines = {
@@ -95,18 +96,12 @@ class Observer:
         last = self._offers.get(name)
         return not isinstance(last, Known) or now - last.asked_at >= self._pace.offers_every_s
 
-    def _pools_changed(self, name: str, pools: tuple[BurstPool, ...]) -> bool:
-        last = self._offers.get(name)
-        priced = {offer.pool for offer in last.value} if isinstance(last, Known) else set()
-        ignored = {what.split("/", 1)[0] for what, _ in self._ignored.get(name, ())}
-        return any(pool.name not in priced | ignored for pool in pools)
-
     def _offers_call(
         self, name: str, provider: CapacityProvider, pools: tuple[BurstPool, ...]
     ) -> Callable[[], object]:
         def ask() -> tuple[Offer, ...]:
             found = provider.offers(pools)
-            self._ignored[name] = found.ignored
+            self._ignored[name], self._priced_for[name] = found.ignored, pools
             return found.usable
 
         return ask
