@@ -38,6 +38,7 @@ CLOUD: dict[str, Any] = {
 }
 
 
+SWITCHED = {"links": "nvswitch"}
 BOOTING = {"state": "booting", "asked": "-1m"}
 
 
@@ -510,3 +511,186 @@ def test_a_job_known_to_need_more_than_its_walltime_there_does_not_start_there()
     )
     assert placements(made) == {}
     assert decision(made, "y").verdict is Verdict.WAIT
+
+
+# --- second thoughts ----------------------------------------------------------------------------
+
+
+def test_an_urgent_job_that_finds_the_cloud_full_takes_a_place_after_all() -> None:
+    world = preempting_world()
+    world.update(
+        pools={
+            "home": {},
+            "cloud": {"kind": "burst", "ceilings": {"machines": 1, "usd_per_hour": 9}},
+        },
+        offers={"od": {"pool": "cloud", "type": "m", "price": 0.5}},
+    )
+    world["policy"] = {**world["policy"], **CLOUD["policy"]}
+    world["jobs"]["u"] = {"run": "30m", "priority": "urgent", "count": 2}
+    _, _, made = planned(world)
+    assert len([a for a in made.actions if isinstance(a, OpenClaim)]) == 1
+    assert [a.run_id for a in made.actions if isinstance(a, Stop)] == ["young.1"]
+
+
+def test_a_job_is_placed_at_home_when_others_leave_a_slot_that_nobody_else_wants() -> None:
+    world = {
+        **CLOUD,
+        "nodes": {"n1": {"gpus": 4, "links": "nvswitch"}},
+        "jobs": {
+            "wide": {"run": "6h", "gpus": 4, "value": 50, "submitted": "-9m"},
+            "x": {"run": "1h", "at": "n1:0+1", "gpus": 2, "started": "-1m"},
+            "small": {"run": "5h", "value": 9, "count": 2, "submitted": "-1m"},
+        },
+        "offers": {"od": {"pool": "cloud", "type": "m", "gpus": 4, "price": 6, **SWITCHED}},
+    }
+    _, _, made = planned(world)
+    asked = {a.claim.job_id for a in made.actions if isinstance(a, OpenClaim)}
+    assert asked == {"wide"}
+    assert set(placements(made)) == {"small-1", "small-2"}
+
+
+def test_a_ready_machine_is_declined_for_a_free_slot_at_home_and_serves_another() -> None:
+    _, _, made = planned(
+        {
+            **CLOUD,
+            "nodes": {"n1": {"gpus": 1, "model": "t4"}},
+            "claims": {"c1": {"offer": "od", "job": "mine", "idle": "4m55s"}},
+            "jobs": {
+                "mine": {"run": "1h", "value": 0.1, "claims_opened": 1},
+                "other": {"run": "1h", "value": 9, "models": ["a100"], "submitted": "-1s"},
+            },
+        }
+    )
+    assert placements(made) == {"mine": ("n1",), "other": ("n-c1",)}
+
+
+def test_a_machine_whose_lease_cannot_be_renewed_gets_no_new_run() -> None:
+    world = waiting_world()
+    world["policy"] = {"budgets": [{"name": "all", "limit_usd": 2}]}
+    claim = {"offer": "od", "job": "y", "idle": "1s", "lease": "3m", "held": 1.9}
+    world["claims"] = {"c1": claim}
+    world["jobs"]["y"]["count"] = 1
+    _, _, made = planned(world)
+    assert placements(made) == {}
+
+
+def test_a_job_whose_checkpoint_does_not_restore_elsewhere_begins_anew_there() -> None:
+    saved = {"at": "-1m", "work": "50m"}
+    world: dict[str, Any] = {
+        "nodes": {"n1": {"model": "l40s"}},
+        "jobs": {"x": {"run": "1h", "saves": {"portable": False}, "saved": saved}},
+    }
+    _, _, made = planned(world)
+    anew = decision(made, "x").alternatives[0].finish_at
+    world["jobs"]["x"]["saves"] = {"portable": True}
+    _, _, made = planned(world)
+    resumed = decision(made, "x").alternatives[0].finish_at
+    assert anew is not None
+    assert resumed is not None
+    assert (anew - made.at) == pytest.approx(6 * (resumed - made.at))
+
+
+def test_no_job_is_sent_where_its_links_would_be_too_slow() -> None:
+    world = waiting_world(gpus=2, links="pcie")
+    world["jobs"]["y"] = {"run": "1h", "value": 90, "gpus": 2, "link": "nvlink"}
+    world["nodes"]["n2"] = {"gpus": 4, "links": "nvlink-pairs"}
+    world["jobs"]["z"] = {"run": "9h", "gpus": 4, "at": "n2"}
+    _, _, made = planned(world)
+    refused = [a.refused for a in decision(made, "y").alternatives if a.refused is not None]
+    assert [str(r) for r in refused] == ["link between GPUs: wants nvlink, has 0 GB/s"]
+
+
+def test_mixed_boxes_give_one_model_to_one_job() -> None:
+    snapshot, policy = build(
+        {"nodes": {"n1": {"gpus": 4}}, "jobs": {"x": {"gpus": 2}, "y": {"gpus": 3}}}
+    )
+    node = snapshot.nodes[NodeId("n1")]
+    gpus = tuple(replace(g, model="t4") if g.index < 2 else g for g in node.gpus)
+    made = plan(
+        replace(snapshot, nodes={node.id: replace(node, gpus=gpus)}), policy, 1
+    )
+    run = next(a.run for a in made.actions if isinstance(a, Place))
+    assert (run.job_id, run.gpu_model) == ("x", "a100-sxm4-80gb")
+    told = [d for d in made.decisions if d.job_id == "y"]
+    assert "y" not in placements(made)
+    assert told[0].verdict in (Verdict.REFUSE, Verdict.WAIT)
+
+
+def test_a_mig_slice_serves_only_jobs_that_ask_for_it() -> None:
+    snapshot, policy = build({"nodes": {"n1": {"gpus": 2}}, "jobs": {"x": {}, "y": {}}})
+    node = snapshot.nodes[NodeId("n1")]
+    gpus = tuple(
+        replace(g, id=f"MIG-{g.index}", model="a100-sxm4-80gb:1g.10gb") if g.index else g
+        for g in node.gpus
+    )
+    job = snapshot.jobs[JobId("y")]
+    resources = job.spec.resources.model_copy(
+        update={"gpu": job.spec.resources.gpu.model_copy(update={"mig_profile": "1g.10gb"})}
+    )
+    sliced = replace(job, spec=job.spec.model_copy(update={"resources": resources}))
+    made = plan(
+        replace(
+            snapshot,
+            nodes={node.id: replace(node, gpus=gpus)},
+            jobs={**snapshot.jobs, job.id: sliced},
+        ),
+        policy,
+        1,
+    )
+    given = {a.run.job_id: a.run.slots[0].gpu_ids for a in made.actions if isinstance(a, Place)}
+    assert given == {"x": ("GPU-n1-0",), "y": ("MIG-1",)}
+
+
+def test_compute_capability_and_memory_are_hard_filters() -> None:
+    snapshot, policy = build({"nodes": {"n1": {"model": "t4"}}, "jobs": {"x": {}}})
+    job = snapshot.jobs[JobId("x")]
+    for change in ({"min_compute_capability": "8.0"}, {"memory": 40.0}):
+        gpu = job.spec.resources.gpu.model_copy(update=change)
+        spec = job.spec.model_copy(
+            update={"resources": job.spec.resources.model_copy(update={"gpu": gpu})}
+        )
+        world = replace(snapshot, jobs={job.id: replace(job, spec=spec)})
+        assert [type(a) for a in plan(world, policy, 1).actions] == [FailJob]
+
+
+def test_a_job_on_slower_links_than_the_best_of_the_machine_is_expected_to_take_longer() -> None:
+    world: dict[str, Any] = {
+        "nodes": {"n1": {"gpus": 4, "links": "pcie-2-socket"}},
+        "jobs": {"x": {"run": "1h", "gpus": 2}},
+    }
+    _, _, made = planned(world)
+    near = next(a.run for a in made.actions if isinstance(a, Place))
+    world["jobs"]["left"] = {"at": "n1:1", "run": "9h"}
+    world["jobs"]["right"] = {"at": "n1:3", "run": "9h"}
+    _, _, made = planned(world)
+    across = next(a.run for a in made.actions if isinstance(a, Place))
+    assert (near.slots[0].gpu_ids, across.slots[0].gpu_ids) == (
+        ("GPU-n1-0", "GPU-n1-1"),
+        ("GPU-n1-0", "GPU-n1-2"),
+    )
+    assert across.speed < near.speed
+    assert across.expected_end_at is not None
+    assert near.expected_end_at is not None
+    assert across.expected_end_at > near.expected_end_at
+
+
+def test_a_gang_passes_over_an_instant_at_which_one_of_its_nodes_is_promised_to_another() -> None:
+    _, _, made = planned(
+        {
+            "nodes": {f"n{i}": {"gpus": 1} for i in range(2)},
+            "jobs": {
+                "x": {"run": "1h", "at": "n0", "started": "0s"},
+                "y": {"run": "3h", "at": "n1", "started": "0s"},
+                # starts on n0 in an hour, and is there until hour four
+                "first": {"run": "3h", "priority": "high"},
+                "gang": {"run": "1h", "nodes": 2},
+                "late": {"run": "30m", "nodes": 2, "submitted": "-1s"},
+            },
+        }
+    )
+    ends = {
+        str(d.job_id): round((d.alternatives[0].finish_at or 0) - made.at) / 3600
+        for d in made.decisions
+        if d.verdict is Verdict.WAIT
+    }
+    assert ends == {"first": 4.0, "gang": 5.0, "late": 5.5}
