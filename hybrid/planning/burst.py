@@ -1,9 +1,10 @@
 """Which jobs go to a cloud: those whose gain, the waits they shorten behind them included, exceeds
-the policy's margin, the most gain per dollar first.
+the policy's margin.
 
 Greedy with re-simulation: after each choice the local schedule is made anew, because a job that
-leaves shortens the waits of others and so changes what their own bursting would gain. A shortened
-wait counts at most up to that job's own best alternative.
+leaves shortens the waits of others and so changes what their own bursting would gain. In a short
+queue the largest gain comes first, in a long one the largest gain per dollar. A shortened wait
+counts at most up to that job's own best alternative.
 """
 
 from __future__ import annotations
@@ -149,10 +150,11 @@ class Bursting:
         the best so far even then is not looked at.
         """
         waits = sum(self._waiting_micros(job, schedule) for job in self.waiting)
-        candidates = self._candidates(schedule, lambda start: waits)
+        candidates = self._candidates(schedule, lambda _start: waits)
         candidates.sort(key=lambda c: (-c.gain, c.position))
         best: _Candidate | None = None
-        for candidate in candidates[: max(_EXACT_CANDIDATES, _EXACT_STARTS // len(self.waiting))]:
+        most = max(_EXACT_CANDIDATES, _EXACT_STARTS // max(len(self.waiting), 1))
+        for candidate in candidates[:most]:
             if best is not None and candidate.gain <= best.gain:
                 break
             shortened = self._shortened_exactly(candidate, schedule)
@@ -350,6 +352,7 @@ class _Relief:
     shared by all that start after it in the same pool."""
 
     def __init__(self, ws: Workspace, schedule: Schedule, waiting: Sequence[Waiting]) -> None:
+        self._now = ws.now
         gpus: dict[str, int] = {}
         for view in ws.nodes:
             if not view.type.held:
@@ -374,7 +377,7 @@ class _Relief:
     def of(self, start: Start) -> float:
         """Micro-dollars that those behind save, roughly."""
         pool = start.type.pool
-        if pool not in self._behind or not self._gpus.get(pool):
+        if start.at <= self._now or pool not in self._behind or not self._gpus.get(pool):
             return 0.0
         times, values = self._behind[pool]
         # those that start strictly later
