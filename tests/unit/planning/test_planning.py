@@ -655,7 +655,7 @@ def test_compute_capability_and_memory_are_hard_filters() -> None:
 
 def test_a_job_on_slower_links_than_the_best_of_the_machine_is_expected_to_take_longer() -> None:
     world: dict[str, Any] = {
-        "nodes": {"n1": {"gpus": 4, "links": "pcie-2-socket"}},
+        "nodes": {"n1": {"gpus": 4, "links": "nvlink-pairs"}},
         "jobs": {"x": {"run": "1h", "gpus": 2}},
     }
     _, _, made = planned(world)
