@@ -109,6 +109,7 @@ class Node:
         """Start nothing from now on: orders that come are answered as stopped for the cause."""
         with self._lock:
             self._closed.add(cause)
+        self.signals.news.set()
 
     def reopen(self, cause: StopCause) -> None:
         """The cause does not hold any more."""
@@ -139,6 +140,7 @@ class Node:
             ranks=ranks,
             telemetry=tuple(WireReading.of(reading) for reading in self._gpus.telemetry()),
             notice_at=self.notice_at,
+            closing=StopCause.DRAIN in self._closed,
         )
         self._answered(self._client.heartbeat(beat), beat.sent_boottime_s)
 

@@ -128,6 +128,7 @@ class Inventory(Wire):
         heard_at: float,
         run_lease_s: float,
         notice_at: float | None = None,
+        closing: bool = False,
         left: bool = False,
     ) -> NodeReport:
         """The node as its engine sees it. Who it is comes from its token, never from itself."""
@@ -138,6 +139,7 @@ class Inventory(Wire):
             heard_at=heard_at,
             run_lease_s=run_lease_s,
             notice_at=notice_at,
+            closing=closing,
             left=left,
             hostname=self.hostname,
             address=self.address,
@@ -303,6 +305,7 @@ class HeartbeatRequest(Wire):
     ranks: tuple[WireRank, ...] = Field(default=(), max_length=4096)
     telemetry: tuple[WireReading, ...] = Field(default=(), max_length=1024)
     notice_at: Instant | None = None
+    closing: bool = False
 
 
 # --- what the server says ---------------------------------------------------------------------

@@ -44,6 +44,8 @@ class NodeReport:
     boot_id: str = ""
     notice_at: float | None = None
     """When the machine's own metadata says it will be taken."""
+    closing: bool = False
+    """Its agent is ending: it stops what it runs and begins nothing."""
     left: bool = False
     """The node said goodbye: nothing of ours runs there any more."""
 

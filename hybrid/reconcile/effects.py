@@ -19,7 +19,7 @@ from hybrid.ports.engine import RankPhase, RankReport, RunOrder
 from hybrid.ports.observation import Known, Observation
 from hybrid.ports.store import World
 from hybrid.reconcile.machines import orphans
-from hybrid.reconcile.nodes import SILENT, lease_over, silence_s
+from hybrid.reconcile.nodes import OWN_CAUSES, lease_over, silence_s
 from hybrid.reconcile.rules import SyncRules
 from hybrid.reconcile.runs import Ranks, ranks_by_run
 
@@ -333,7 +333,7 @@ def _acknowledgements(
 
 def _cordons(world: World) -> Iterator[SetCordon]:
     for node in sorted(world.nodes.values(), key=lambda n: n.id):
-        wanted = node.state is NodeState.CORDONED and node.cordon_cause != SILENT
+        wanted = node.state is NodeState.CORDONED and node.cordon_cause not in OWN_CAUSES
         if wanted != node.cordon_sent and node.state in (NodeState.READY, NodeState.CORDONED):
             yield SetCordon(node=node, cordoned=wanted)
 

@@ -17,6 +17,12 @@ from hybrid.reconcile.rules import SyncRules
 SILENT = "silent"
 """The cordon cause of a node that has not been heard of; hearing of it lifts that cordon."""
 
+CLOSING = "closing"
+"""The cordon cause of a node whose agent is ending; it is lifted when the agent is back."""
+
+OWN_CAUSES = frozenset({SILENT, CLOSING})
+"""Cordons that follow from what the node does: nobody has to be told of them."""
+
 _AWAITED = (ClaimState.REQUESTED, ClaimState.BOOTING)
 _REPORTED = (
     "hostname",
@@ -162,6 +168,10 @@ def _state_after(
         return node
     if report.heard_at < observation.heard_since and node.state is NodeState.LOST:
         return node  # only a heartbeat brings a lost node back, not our own restart
-    if node.state is NodeState.LOST or node.cordon_cause == SILENT:
+    if report.closing:
+        if node.state is NodeState.READY:
+            return node.to(NodeState.CORDONED, at=now, cause=CLOSING)
+        return node
+    if node.state is NodeState.LOST or node.cordon_cause in OWN_CAUSES:
         return node.to(NodeState.READY, at=now, cause="heard again")
     return node

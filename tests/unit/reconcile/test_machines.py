@@ -264,3 +264,12 @@ def test_only_old_machines_of_ours_without_a_live_claim_are_orphans() -> None:
     assert found(a_machine("c9", launched_at=NOW - 59)) == ()
     assert found(a_machine("c9", launched_at=old, state=MachineState.ENDED)) == ()
     assert found(a_machine("c1", "i-2", launched_at=old)) == ("i-2",)
+
+
+def test_a_node_whose_agent_is_ending_gets_nothing_new_until_it_is_back() -> None:
+    closing = an_observation(nodes=(a_node_report(closing=True),))
+    node = puts(sync(a_world(a_node()), closing, RULES), Node)["n1"]
+    assert (node.state, node.cordon_cause) == (NodeState.CORDONED, "closing")
+    assert sync(a_world(node), closing, RULES) == ()
+    back = an_observation(nodes=(a_node_report(),))
+    assert puts(sync(a_world(node), back, RULES), Node)["n1"].state is NodeState.READY
