@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 
 from hybrid.domain.budget import Balance, Scope
-from hybrid.domain.ids import NodeId
+from hybrid.domain.ids import JobId, NodeId
 from hybrid.domain.job import Job
 from hybrid.domain.learned import Learned
 from hybrid.domain.reasons import WalltimeTooShort
@@ -109,6 +109,7 @@ class Classes:
         self._learned = learned
         self.speeds: LearnedSpeeds = learned.speed
         self._by_key: dict[Hashable, JobClass] = {}
+        self._by_job: dict[JobId, JobClass] = {}
         # a budget of one user or job tells apart what would otherwise be one class
         scopes = {balance.budget.scope for balance in balances}
         self._per_user = Scope.USER in scopes
@@ -126,11 +127,15 @@ class Classes:
 
     def of(self, job: Job) -> JobClass:
         """The class of a job."""
+        known = self._by_job.get(job.id)
+        if known is not None:
+            return known
         key = self._key(job)
         found = self._by_key.get(key)
         if found is None:
             found = self._by_key[key] = self._new(job)
             self.all.append(found)
+        self._by_job[job.id] = found
         return found
 
     def with_work(self, job: Job, work: Duration) -> JobClass:

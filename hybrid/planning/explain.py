@@ -32,6 +32,7 @@ from hybrid.planning.offers import OfferClass
 from hybrid.planning.options import EXTERNALITY, Priced, held_option, local_terms
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.preempt import Preemption
+from hybrid.planning.return_home import stay_cost
 from hybrid.planning.workspace import Workspace
 
 _SHOWN = 6
@@ -39,6 +40,9 @@ _SHOWN = 6
 
 _JUDGED = 24
 """Offers judged for them at most."""
+
+_STAY = "stay"
+"""What is chosen for a run that goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ class Explainer:
                     job_id, Verdict.REFUSE, f"ends here: {refused}", "", reason=refused
                 )
             elif run is not None:
-                found[job_id] = self._live(job, run)
+                found[job_id] = self._known(job_id, run) or self._live(job, run)
             else:
                 # its run has ended and the job follows at the next look at the facts
                 found[job_id] = self._decision(job_id, Verdict.STAY, "its run has ended", "")
@@ -104,18 +108,32 @@ class Explainer:
 
     # --- jobs that run ------------------------------------------------------------------------
 
+    def _known(self, job_id: JobId, run: Run) -> Decision | None:
+        """The decision on record, where nothing about it has changed: most runs just go on."""
+        known = self.ws.snapshot.decisions.get(job_id)
+        goes_on = (
+            known is not None
+            and known.verdict is Verdict.STAY
+            and known.chosen == _STAY
+            and known.reason is None
+            and known.policy_version == self.ws.policy_version
+            and run.id not in self.outcome.homecomings
+            and self.ws.stopping(run) is None
+        )
+        return known if goes_on else None
+
     def _live(self, job: Job, run: Run) -> Decision:
         cause = self.ws.stopping(run)
         if cause is not None:
             return self._stopping(job, run, cause)
         left = self.ws.left_of(run)
-        alternatives = (self._stay(run, left), *self._home(run))
+        alternatives = (self._stay(run, job, left), *self._home(run))
         where = "local" if not run.claim_ids else "cloud"
         sentence = (
             f"runs on {_places(run)} ({where} pool {run.pool}),"
             f" about {_words(left.mean_s)} to go"
         )
-        return self._decision(job.id, Verdict.STAY, sentence, "stay", alternatives)
+        return self._decision(job.id, Verdict.STAY, sentence, _STAY, alternatives)
 
     def _home(self, run: Run) -> Iterator[Alternative]:
         coming = self.outcome.homecomings.get(run.id)
@@ -123,14 +141,16 @@ class Explainer:
             pool = coming.start.type.pool
             yield self._alternative(f"pool:{pool}", f"coming home to {pool}", coming.home)
 
-    def _stay(self, run: Run, left: Duration) -> Alternative:
+    def _stay(self, run: Run, job: Job, left: Duration) -> Alternative:
+        coming = self.outcome.homecomings.get(run.id)
+        priced = stay_cost(self.ws, run, job) if coming is None else coming.stay
         return Alternative(
-            option="stay",
+            option=_STAY,
             label=f"going on in {run.pool}",
             start_p50_at=self.ws.now,
             start_p90_at=self.ws.now,
             finish_at=self.ws.now + left.mean_s,
-            terms=self.outcome.stays.get(run.id, ()),
+            terms=priced.terms,
         )
 
     def _stopping(self, job: Job, run: Run, cause: StopCause) -> Decision:
@@ -140,7 +160,7 @@ class Explainer:
         coming = self.outcome.homecomings.get(run.id)
         if coming is not None and cause is StopCause.RETURN:
             left = self.ws.unstopped_left(run, job)
-            alternatives = (*self._home(run), self._stay(run, left))
+            alternatives = (*self._home(run), self._stay(run, job, left))
             chosen = alternatives[0].option
         planned = self.ws.stops.get(run.id)
         words = run.history[-1].cause if run.history else ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hybrid.domain.ids import JobId, RunId
-from hybrid.domain.plan import CostTerm
 from hybrid.domain.run import Run
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
@@ -27,6 +26,4 @@ class Outcome:
     preemptions: dict[JobId, Preemption] = field(default_factory=dict)
     homecomings: dict[RunId, Homecoming] = field(default_factory=dict)
     """What coming home was weighed at, for those that come and those that do not."""
-    stays: dict[RunId, tuple[CostTerm, ...]] = field(default_factory=dict)
-    """What going on costs each run that nothing stops."""
     complete: bool = True

@@ -38,7 +38,8 @@ def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Pla
     stop_what_must(ws)
     refuse_the_impossible(ws)
     renew_leases(ws)
-    ws.rebuild_timelines()
+    if ws.stops:
+        ws.rebuild_timelines()
     choices = Choices(ws)
     outcome = Outcome(Schedule(ws, choices), queue(ws))
     cloud = Cloud(ws)
@@ -114,10 +115,6 @@ def _on_own(schedule: Schedule, job_id: JobId) -> bool:
 
 def bring_home(ws: Workspace, bursting: Bursting, outcome: Outcome) -> None:
     """Stop runs in clouds that are better off at home, one after the other."""
-    for _, run in sorted(ws.run_of.items()):
-        job = ws.snapshot.jobs.get(run.job_id)
-        if job is not None and ws.stopping(run) is None:
-            outcome.stays[run.id] = return_home.stay_cost(ws, run, job).terms
     for run, job in return_home.candidates(ws):
         coming = return_home.weigh(ws, run, job, outcome.schedule)
         if coming is None:

@@ -93,6 +93,7 @@ class Workspace:
             run.job_id: run for _, run in sorted(snapshot.runs.items()) if run.live
         }
         self.claims_of: dict[JobId, list[Claim]] = {}
+        self._left: dict[RunId, Duration] = {}
         self._commit_claims()
         self.covering, self.orphans = self._match_claims()
         self.types: list[NodeType] = []
@@ -193,6 +194,12 @@ class Workspace:
 
     def unstopped_left(self, run: Run, job: Job) -> Duration:
         """How long the run would take if nothing stopped it."""
+        left = self._left.get(run.id)
+        if left is None:
+            left = self._left[run.id] = self._run_left(run, job)
+        return left
+
+    def _run_left(self, run: Run, job: Job) -> Duration:
         return run_left(
             job,
             run,
