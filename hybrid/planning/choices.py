@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from hybrid.domain.ids import JobId, NodeId
-from hybrid.domain.job_spec import LinkClass
 from hybrid.estimation.waits import Duration
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import Fit
@@ -127,7 +126,7 @@ class Choices:
                 if choice is None:
                     continue
                 # a gang may take types of one model in one pool; single jobs tell types apart
-                key: tuple[object, ...] = (type_.index, fit.model)
+                key: tuple[object, ...] = (type_.index, fit.model, fit.link_gbps)
                 if cls.nodes > 1:
                     key = (type_.pool, type_.gang, fit.model, fit.allowed, choice.base_micros)
                 grouped.setdefault(key, []).append((type_, choice))
@@ -180,11 +179,19 @@ def local_micros(cls: JobClass, type_: NodeType, run: Duration) -> float:
 
 def usable_on(cls: JobClass, type_: NodeType, choice: Choice) -> Callable[[int], bool] | None:
     """Whether devices free together have good enough links; None where any will do."""
-    need = cls.need
-    if need.gpus < 2 or need.link is LinkClass.ANY:
+    if cls.need.gpus < 2:
         return None
-    table, allowed = type_.shape.table, choice.fit.allowed
-    return lambda mask: table.choose(mask & allowed, need.gpus, link=need.link) is not None
+    table, fit, need = type_.shape.table, choice.fit, cls.need
+    least = slot_gbps(fit)
+    return (
+        lambda mask: table.choose(mask & fit.allowed, need.gpus, link=need.link, min_gbps=least)
+        is not None
+    )
+
+
+def slot_gbps(fit: Fit) -> float:
+    """The least bottleneck of the devices to take; none for a single one."""
+    return 0.0 if math.isinf(fit.link_gbps) else fit.link_gbps
 
 
 def devices_for(type_: NodeType, job: Waiting, choice: Choice, free: int) -> int:
@@ -192,7 +199,9 @@ def devices_for(type_: NodeType, job: Waiting, choice: Choice, free: int) -> int
     need = job.cls.need
     if need.gpus == 0:
         return 0
-    found = type_.shape.table.choose(free & choice.fit.allowed, need.gpus, link=need.link)
+    found = type_.shape.table.choose(
+        free & choice.fit.allowed, need.gpus, link=need.link, min_gbps=slot_gbps(choice.fit)
+    )
     return 0 if found is None else found.mask
 
 

@@ -5,6 +5,7 @@ Machines are reduced to *shapes* and jobs to *needs*; each pair is judged once p
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,7 +23,15 @@ from hybrid.domain.reasons import (
 )
 from hybrid.estimation.speed import job_speed
 from hybrid.hardware import MODELS, UnknownGpuModel, resolve, satisfies_memory
-from hybrid.topology import MINIMUM_GBPS, LinkGraph, SlotTable, link_efficiency, slot_table
+from hybrid.topology import (
+    MINIMUM_GBPS,
+    LinkGraph,
+    SlotTable,
+    devices_of,
+    link_efficiency,
+    mask_of,
+    slot_table,
+)
 
 CPU_ONLY = ""
 """The GPU model of a job that uses none."""
@@ -140,7 +149,8 @@ def need_of(spec: JobSpec) -> Need:
 @dataclass(frozen=True, slots=True)
 class Fit:
     """Devices of one model on a machine that will do: ``allowed`` is their mask, empty for a CPU
-    job. ``link_gbps`` is the best usable bottleneck among as many of them as the job takes."""
+    job. ``link_gbps`` is the usable bottleneck that those the job takes must have; it is what its
+    speed is judged by."""
 
     model: str
     allowed: int
@@ -225,12 +235,33 @@ def _grouped(need: Need, shape: Shape, allowed: int) -> tuple[Fit, ...] | Reason
         best = shape.table.best_gbps(mask, need.gpus, need.link)
         widest = max(widest, best)
         if best >= MINIMUM_GBPS[need.link]:
-            found.append(Fit(model, mask, shape.table.best_gbps(mask, need.gpus)))
+            found += [Fit(model, mask, gbps) for gbps in _link_tiers(need, shape, model, mask)]
     if found:
         return tuple(found)
     if widest < 0:
         return HardwareMismatch("GPUs of one model", f"{need.gpus}", f"{len(groups)} models")
     return HardwareMismatch("link between GPUs", str(need.link), f"{widest:g} GB/s")
+
+
+def _link_tiers(need: Need, shape: Shape, model: str, mask: int) -> list[float]:
+    """Bottlenecks that sets of these devices can have, widest first, and that differ in speed: a
+    job may wait for the wide links or take the slow ones now."""
+    table = shape.table
+    widest = table.best_gbps(mask, need.gpus, need.link)
+    devices = devices_of(mask)
+    if math.comb(len(devices), need.gpus) > _MOST_SETS:
+        return [widest]
+    sets = itertools.combinations(devices, need.gpus)
+    least = MINIMUM_GBPS[need.link]
+    reached = {table.bottleneck_gbps(mask_of(chosen), need.link) for chosen in sets}
+    tiers: dict[float, float] = {}
+    for gbps in sorted(g for g in reached if g >= least):
+        tiers.setdefault(round(_efficiency(model, gbps), 3), gbps)
+    return sorted(tiers.values(), reverse=True)
+
+
+_MOST_SETS = 1000
+"""Up to so many sets of devices their links are told apart."""
 
 
 def _model_accepted(names: tuple[str, ...], model: str) -> bool:

@@ -27,7 +27,7 @@ from hybrid.planning.choices import (
     Start,
     Waiting,
     devices_for,
-    local_micros,
+    slot_gbps,
     usable_on,
 )
 from hybrid.planning.classes import JobClass
@@ -190,8 +190,8 @@ class Schedule:
         need = job.cls.need
         line = self.lines[node]
         type_ = self.ws.nodes[node].type
-        run, speed, micros = choice.run, choice.speed, choice.base_micros
-        free = line.free_throughout(self.now, run.mean_s, need.cpus, need.host_memory_gib)
+        run_s = choice.run.mean_s
+        free = line.free_throughout(self.now, run_s, need.cpus, need.host_memory_gib)
         if free is None:
             return None
         mask = 0
@@ -199,21 +199,15 @@ class Schedule:
             allowed = free & choice.fit.allowed
             if allowed.bit_count() < need.gpus:
                 return None
-            found = type_.shape.table.choose(allowed, need.gpus, link=need.link)
+            found = type_.shape.table.choose(
+                allowed, need.gpus, link=need.link, min_gbps=slot_gbps(choice.fit)
+            )
             if found is None:
                 return None
             mask = found.mask
-            if found.bottleneck_gbps < choice.fit.link_gbps and not type_.held:
-                # slower links than the best the machine has: it takes longer here
-                speed = job.cls.speed(choice.fit.model, found.bottleneck_gbps)
-                run = job.cls.run_time(choice.fit.model, speed)
-                micros = local_micros(job.cls, type_, run)
-                free = line.free_throughout(self.now, run.mean_s, need.cpus, need.host_memory_gib)
-                if free is None or mask & ~free:
-                    return None
         return Start(
-            job.job_id, self.now, _NO_WAIT, run, (node,), (mask,), choice.fit.model, speed,
-            micros, type_,
+            job.job_id, self.now, _NO_WAIT, choice.run, (node,), (mask,), choice.fit.model,
+            choice.speed, choice.base_micros, type_,
         )  # fmt: skip
 
     def _later(self, job: Waiting, view: ClassView, limit: float) -> Start | None:
