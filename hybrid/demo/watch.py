@@ -48,13 +48,13 @@ class Screen:
     def __init__(self) -> None:
         self._console = Console(stderr=True)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._told = 0
 
     def __enter__(self) -> Self:
         if self._console.is_terminal:
             self._live.start()
         else:
             self._console.print("The demo takes about two minutes; here is what happens:")
-        self._told = 0
         return self
 
     def __exit__(

@@ -8,7 +8,6 @@ what was committed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TypeVar
 
 from hybrid.domain.claim import Claim
@@ -172,8 +171,3 @@ def _events(entity: Entity, world: World) -> Iterator[Event]:
 
 def _history(entity: Job | Run | Claim | Node | None) -> tuple[Step, ...]:
     return () if entity is None else entity.history
-
-
-def stored(entity: Entity) -> Entity:
-    """The entity as a committed row has it: at the next version."""
-    return replace(entity, version=entity.version + 1)

@@ -24,9 +24,10 @@ def merged(world: World, delta: World) -> World:
     if delta.revision == world.revision:
         return replace(world, balances=delta.balances)
     jobs = _merge(world.jobs, delta.jobs, lambda job: not job.state.ended)
-    decisions = {**world.decisions, **delta.decisions} if delta.decisions else world.decisions
-    if len(decisions) > 2 * len(jobs) + 64:
-        decisions = {job_id: d for job_id, d in decisions.items() if job_id in jobs}
+    decisions = world.decisions
+    if delta.jobs or delta.decisions:
+        told = {**world.decisions, **delta.decisions}
+        decisions = {job_id: decision for job_id, decision in told.items() if job_id in jobs}
     return replace(
         delta,
         jobs=jobs,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hybrid.domain.event import Event, EventKind
@@ -89,16 +88,6 @@ class Control:
             if report is not None:
                 reports.append(report)
         return reports
-
-    def run_until(self, done: Callable[[], bool], *, within_s: float, every_s: float = 5.0) -> bool:
-        """Let time pass until something holds; whether it came to."""
-        waited = 0.0
-        while not done():
-            if waited >= within_s:
-                return False
-            self.run(every_s, every_s=every_s)
-            waited += every_s
-        return True
 
     # --- what people do -------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from hybrid.store.errors import (
     StoreUnavailable,
     WrongDatabase,
 )
-from hybrid.store.merging import merged
 from hybrid.store.sql_store import SqlStore
 
 __all__ = [
@@ -22,5 +21,4 @@ __all__ = [
     "StoreUnavailable",
     "WrongDatabase",
     "check_backup",
-    "merged",
 ]

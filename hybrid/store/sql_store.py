@@ -98,7 +98,7 @@ class SqlStore(MailboxRows, AccessRows):
 
     def load(self, *, now: float, since: int | None = None) -> World:
         """The live rows, or those changed since a revision. Breakers, balances and what was
-        learned come whole either way: :func:`hybrid.store.merging.merged` puts both together."""
+        learned come whole either way: :func:`hybrid.reconcile.views.merged` puts both together."""
         return self._database.read(lambda connection: load_world(connection, now=now, since=since))
 
     def commit(

@@ -17,7 +17,7 @@ from hybrid.domain.node import NODE_TRANSITIONS, NodeState
 from hybrid.domain.plan import Decision, Verdict
 from hybrid.domain.run import RUN_TRANSITIONS, RunState
 from hybrid.ports.store import Bundle, Change, Decide, Learn, Put, Remove, SetPolicy, World
-from hybrid.store import merged
+from hybrid.reconcile.views import merged
 from tests.contract.store.conftest import Place, WholeStore
 from tests.doubles.build import NOW, a_claim, a_job, a_local_pool, a_node, a_run, a_slot
 from tests.doubles.committing import a_budget, change, post, put, set_budgets
