@@ -41,19 +41,27 @@ class Adoption:
 
 
 def adopt(
-    ws: Workspace, choices: Choices, waiting: Sequence[Waiting]
+    ws: Workspace,
+    choices: Choices,
+    waiting: Sequence[Waiting],
+    leaving: Collection[JobId] = (),
 ) -> dict[JobId, Adoption]:
-    """Which pending jobs have machines on their way."""
+    """Which pending jobs have machines, or wait for some. Jobs that are ``leaving`` for other
+    machines need none and are in nobody's way."""
     found: dict[JobId, Adoption] = {}
     for job in waiting:
         claims = ws.covering.get(job.job_id)
-        if claims is None or job.ready_at > ws.now:
+        if claims is None:
             continue
         adoption = _adoption(ws, job.cls, claims)
+        if adoption is not None and job.ready_at > ws.now:
+            # not yet: its machines wait with it
+            wait_s = max(adoption.ready_in_s, job.ready_at - ws.now)
+            adoption = replace(adoption, ready_in_s=wait_s, machines="")
         if adoption is not None:
             found[job.job_id] = adoption
     if ws.orphans:
-        _adopt_orphans(ws, choices, waiting, found)
+        _adopt_orphans(ws, choices, waiting, found, leaving)
     return found
 
 
@@ -62,17 +70,21 @@ def _adopt_orphans(
     choices: Choices,
     waiting: Sequence[Waiting],
     found: dict[JobId, Adoption],
+    leaving: Collection[JobId],
 ) -> None:
     """Each machine nobody waits for goes to the first job in the queue for which it is better
     than home by the margin."""
     rest = [
         job
         for job in waiting
-        if job.job_id not in found and job.job_id not in ws.covering and job.ready_at <= ws.now
+        if job.job_id not in found
+        and job.job_id not in leaving
+        and job.job_id not in ws.covering
+        and job.ready_at <= ws.now
     ]
     if not rest:
         return
-    home = schedule_of(ws, choices, waiting, found)
+    home = schedule_of(ws, choices, waiting, found, leaving)
     for claim in ws.orphans:
         for job in rest:
             if job.job_id in found or job.cls.nodes != 1:

@@ -184,7 +184,10 @@ class Bursting:
         found = []
         for position, waiting in enumerate(self.waiting):
             id_ = waiting.job_id
-            if id_ in self.bursts or id_ in self._staying or id_ in self.adoptions:
+            if id_ in self.bursts or id_ in self._staying:
+                continue
+            adoption = self.adoptions.get(id_)
+            if adoption is not None and not adoption.machines:
                 continue
             if waiting.ready_at > self.ws.now:
                 continue

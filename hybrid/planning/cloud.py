@@ -175,7 +175,7 @@ class Cloud:
         hold = machine_hold_micros(job, offer, option.offers.pool) * nodes
         self.ws.hold(job, -hold)
         self.ws.commit_machines(offer.pool, -nodes, offer.price_ceiling_micros_per_hour)
-        self.book.take(offer, -nodes)
+        self.book.give_back(offer, nodes)
 
     # --- judging ------------------------------------------------------------------------------
 

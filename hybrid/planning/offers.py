@@ -78,6 +78,15 @@ class OfferBook:
         if probe is not None:
             self._probed.add(probe.scope)
 
+    def give_back(self, offer: Offer, machines: int) -> None:
+        """Undo a ``take``: only one claim can have been the probe of a breaker."""
+        left = self._left.get(offer.id)
+        if left is not None:
+            self._left[offer.id] = left + machines
+        probe = self._probing(offer)
+        if probe is not None:
+            self._probed.discard(probe.scope)
+
     def _group(self) -> None:
         for scope, breaker in self._snapshot.breakers.items():
             if not breaker.is_open(self._snapshot.now) and _probe_under_way(

@@ -7,13 +7,15 @@ same figures as before.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.job import Job, StopCause
 from hybrid.domain.plan import Plan, RowRef
 from hybrid.domain.snapshot import Snapshot
 from hybrid.planning import return_home
 from hybrid.planning.admit import admitted
-from hybrid.planning.adopt import adopt
+from hybrid.planning.adopt import Adoption, adopt
 from hybrid.planning.burst import Burst, Bursting
 from hybrid.planning.choices import Choices
 from hybrid.planning.claims import open_claims
@@ -94,9 +96,9 @@ def choose_places(
         bursting.choose()
         # some for whom a cloud was the better place have found it full
         stopped = preempt(ws, choices, cloud, outcome.waiting, adoptions, bursting.bursts.keys())
-        if not stopped:
-            break
         outcome.preemptions.update(stopped)
+        if not stopped and not _unwanted_after_all(ws, choices, outcome, adoptions, bursting):
+            break
         bursting.give_back()
     outcome.bursts, outcome.complete = bursting.bursts, bursting.complete
     outcome.schedule = bursting.schedule
@@ -106,6 +108,25 @@ def choose_places(
         if not adoption.machines or _on_own(bursting.schedule, job_id)
     }
     return bursting
+
+
+def _unwanted_after_all(
+    ws: Workspace,
+    choices: Choices,
+    outcome: Outcome,
+    adoptions: Mapping[JobId, Adoption],
+    bursting: Bursting,
+) -> bool:
+    """Whether a machine that lost its job finds no other one now that some have left the queue;
+    such machines are nobody's any more."""
+    if not ws.orphans:
+        return False
+    again = adopt(ws, choices, outcome.waiting, bursting.bursts.keys())
+    still = {claim.id for adoption in again.values() for claim in adoption.claims}
+    before = {claim.id for adoption in adoptions.values() for claim in adoption.claims}
+    gone = before - still
+    ws.orphans = tuple(claim for claim in ws.orphans if claim.id not in gone)
+    return bool(gone)
 
 
 def _on_own(schedule: Schedule, job_id: JobId) -> bool:

@@ -68,15 +68,15 @@ def preempt(
     adoptions: Mapping[JobId, Adoption],
     leaving: Collection[JobId],
 ) -> dict[JobId, Preemption]:
-    """Plan the stops that pay; returns what was decided for which job. Jobs that have machines, or
-    are ``leaving`` for a cloud, take nobody's place."""
+    """Plan the stops that pay; returns what was decided for which job. Jobs that wait for their
+    machines, or are ``leaving`` for a cloud, take nobody's place."""
     if not ws.policy.preemption.enabled:
         return {}
     team_gpus = local_gpus(ws)
     urgent = [
         job
         for job in waiting
-        if job.job_id not in adoptions
+        if not _coming(adoptions, job.job_id)
         and job.job_id not in leaving
         and job.ready_at <= ws.now and _may(ws, job, team_gpus)
     ]
@@ -111,6 +111,11 @@ def preempt(
         schedule = again
         team_gpus = local_gpus(ws)
     return found
+
+
+def _coming(adoptions: Mapping[JobId, Adoption], job_id: JobId) -> bool:
+    adoption = adoptions.get(job_id)
+    return adoption is not None and not adoption.machines
 
 
 def local_gpus(ws: Workspace) -> dict[str, int]:
