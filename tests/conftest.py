@@ -6,8 +6,21 @@ import os
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from hybrid.services.log_lines import log_to_stderr
+
+SOAK = bool(os.environ.get("HYBRID_SOAK"))
+
+# A loaded machine is no fault of the code, so no example has a deadline of its own; and a run that
+# was green is green again: new examples are for the soak to look for.
+settings.register_profile(
+    "hybrid",
+    deadline=None,
+    derandomize=not SOAK,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("hybrid")
 
 
 @pytest.fixture(autouse=True, scope="session")
