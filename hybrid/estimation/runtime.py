@@ -22,9 +22,6 @@ FAMILY_RUNS = 3
 """Finished runs of a family from which on their mean goes before what the user stated."""
 
 _LEAST_LEFT_S = 1.0
-_OVERRUN = 0.1
-"""A run past its expectation is expected to take this part of its age more: the mean residual
-life of a heavy-tailed run time grows with age."""
 
 
 def total_work(spec: JobSpec, learned: Learned, *, stated_speed: float = 1.0) -> Duration:
@@ -83,9 +80,20 @@ def run_left(
     if job.checkpoint is not None and job.checkpoint.committed_at > run.started_at:
         # what the checkpoint saved is out of ``whole`` already; the time it took is as well
         since_s = max(now - job.checkpoint.committed_at, 0.0)
-    left = whole.mean_s / run.speed - since_s
-    left = min(max(left, _OVERRUN * age_s, _LEAST_LEFT_S), limit_s)
-    return Duration(left, min(whole.sd_s / run.speed, left))
+    lasts = Duration(whole.mean_s / run.speed, whole.sd_s / run.speed)
+    left_s = lasts.mean_s - since_s
+    if _is_guess(job.spec, learned) or left_s < _LEAST_LEFT_S:
+        # a guess gets better with age, and a run past its expectation is not about to end
+        rest = lasts.left_after(since_s, since_s + limit_s)
+        return Duration(min(max(rest.mean_s, _LEAST_LEFT_S), limit_s), rest.sd_s)
+    return Duration(min(left_s, limit_s), min(lasts.sd_s, left_s))
+
+
+def _is_guess(spec: JobSpec, learned: Learned) -> bool:
+    """Whether nothing but its walltime says how long the job takes."""
+    return spec.expected_runtime is None and (
+        spec.family is None or spec.family not in learned.work_s
+    )
 
 
 def work_done(job: Job, run: Run, *, now: float) -> float:

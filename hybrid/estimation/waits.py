@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 _Z90 = 1.2815515655446004
 _DEFINITE_S = 1e-9
+_LEAST_MASS = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,26 @@ class Duration:
         """This one and then another, independent of it."""
         return Duration(self.mean_s + after.mean_s, math.hypot(self.sd_s, after.sd_s))
 
+    def left_after(self, age_s: float, limit_s: float = math.inf) -> Duration:
+        """What is left of it once it has lasted ``age_s``, if it can last no longer than
+        ``limit_s``: the lognormal between the two, its mean and its standard deviation.
+
+        Where the distribution says nothing any more, half of what the limit leaves.
+        """
+        if self.sd_s <= _DEFINITE_S or self.mean_s <= _DEFINITE_S:
+            return Duration(max(min(self.mean_s, limit_s) - age_s, 0.0))
+        mu, sigma = self._log()
+        low = (math.log(age_s) - mu) / sigma if age_s > 0 else -math.inf
+        high = (math.log(limit_s) - mu) / sigma if limit_s < math.inf else math.inf
+        mass = _below(high) - _below(low)
+        if mass < _LEAST_MASS:
+            rest = limit_s - age_s if limit_s < math.inf else age_s
+            return Duration(rest / 2.0, rest / math.sqrt(12.0))
+        mean = self.mean_s * (_below(high - sigma) - _below(low - sigma)) / mass
+        square = self.mean_s**2 + self.sd_s**2
+        square *= (_below(high - 2.0 * sigma) - _below(low - 2.0 * sigma)) / mass
+        return Duration(max(mean - age_s, 0.0), math.sqrt(max(square - mean * mean, 0.0)))
+
     def _at(self, z: float) -> float:
         if self.sd_s <= _DEFINITE_S or self.mean_s <= _DEFINITE_S:
             return self.mean_s
@@ -52,3 +73,8 @@ class Duration:
     def _log(self) -> tuple[float, float]:
         square = math.log1p((self.sd_s / self.mean_s) ** 2)
         return math.log(self.mean_s) - square / 2.0, math.sqrt(square)
+
+
+def _below(z: float) -> float:
+    """The standard normal distribution function."""
+    return 0.5 * math.erfc(-z / math.sqrt(2.0))

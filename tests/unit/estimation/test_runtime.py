@@ -95,16 +95,26 @@ def test_progress_that_tells_nothing_is_not_used() -> None:
         assert run_left(job, run, Learned(), now=NOW, progress=said).mean_s == 1800.0
 
 
-def test_a_run_past_its_expectation_takes_a_part_of_its_age_more() -> None:
+def test_a_run_past_its_expectation_takes_the_mean_residual_of_its_distribution() -> None:
     job, run = running()
-    old = replace(run, started_at=NOW - 2 * HOUR)
-    assert run_left(job, old, Learned(), now=NOW).mean_s == pytest.approx(720.0)
+    old = replace(run, started_at=NOW - 1.5 * HOUR)
+    # lognormal of mean 1 h and spread 0.3, cut off at the walltime of 3 h: integrated numerically
+    assert run_left(job, old, Learned(), now=NOW).mean_s == pytest.approx(771.7, abs=0.5)
 
 
 def test_no_run_is_expected_past_its_walltime() -> None:
     job, run = running()
     old = replace(run, started_at=NOW - 3 * HOUR + 60)
-    assert run_left(job, old, Learned(), now=NOW).mean_s == 60.0
+    assert 20.0 < run_left(job, old, Learned(), now=NOW).mean_s <= 60.0
+
+
+def test_a_run_known_by_its_walltime_alone_is_judged_by_its_age_from_the_beginning() -> None:
+    job, run = running()
+    job = replace(job, spec=a_spec(expected_runtime=None, walltime="2h"))
+    left = run_left(job, replace(run, started_at=NOW - HOUR), Learned(), now=NOW)
+    # half the walltime is over, the mean: most such runs go on for a third of what is left
+    assert left.mean_s == pytest.approx(1275, abs=15)
+    assert 0 < left.sd_s < 3600
 
 
 def test_a_checkpoint_of_this_run_splits_what_is_done_from_what_is_left() -> None:
