@@ -39,8 +39,11 @@ def renew_leases(ws: Workspace) -> None:
         if claim.state not in _WITH_MACHINE or pool is None or claim.notice_at is not None:
             continue
         run = runs.get(claim.id)
-        if run is not None and ws.stopping(run) is not None:
-            continue  # what is held covers the stop
+        if run is not None and (cause := ws.stopping(run)) is not None:
+            # what is held covers the stop, and nothing after it
+            if cause is StopCause.LEASE:
+                ws.closing.add(claim.id)
+            continue
         job = ws.snapshot.jobs.get(run.job_id) if run is not None else None
         wanted_by = job or ws.owner_of(claim) or _taker(ws, claim)
         if wanted_by is None:

@@ -39,6 +39,7 @@ def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Pla
     ws = Workspace(snapshot, policy, policy_version)
     stop_what_must(ws)
     refuse_the_impossible(ws)
+    ws.without_refused()
     renew_leases(ws)
     if ws.stops:
         ws.rebuild_timelines()

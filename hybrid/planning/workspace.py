@@ -95,7 +95,9 @@ class Workspace:
         self.claims_of: dict[JobId, list[Claim]] = {}
         self._left: dict[RunId, Duration] = {}
         self._commit_claims()
-        self.covering, self.orphans = self._match_claims()
+        self.covering: dict[JobId, tuple[Claim, ...]] = {}
+        self.orphans: tuple[Claim, ...] = ()
+        self._match_claims()
         self.types: list[NodeType] = []
         self.members: list[list[int]] = []
         self.nodes: list[NodeView] = []
@@ -350,7 +352,14 @@ class Workspace:
         mine = self.covering.get(claim.job_id, ())
         return self.snapshot.jobs[claim.job_id] if claim in mine else None
 
-    def _match_claims(self) -> tuple[dict[JobId, tuple[Claim, ...]], tuple[Claim, ...]]:
+    def without_refused(self) -> None:
+        """Machines of jobs that end here are there for others."""
+        self._match_claims()
+        for view in self.nodes:
+            if view.kept_for in self.refused:
+                view.kept_for = None
+
+    def _match_claims(self) -> None:
         """Which pending jobs have all the machines they need held or on their way; and the
         machines on their way that are there for nobody: their job was cancelled, runs elsewhere,
         or lost a part of its gang."""
@@ -366,6 +375,7 @@ class Workspace:
                     job is not None
                     and job.state is JobState.PENDING
                     and not job.cancel_requested
+                    and job_id not in self.refused
                     and job_id not in covering
                     and len(gang) == job.spec.resources.nodes
                 )
@@ -373,7 +383,8 @@ class Workspace:
                     covering[job_id] = tuple(gang)
                 else:
                     orphans += [c for c in gang if c.state is not ClaimState.READY]
-        return covering, tuple(sorted(orphans, key=lambda claim: claim.id))
+        self.covering = covering
+        self.orphans = tuple(sorted(orphans, key=lambda claim: claim.id))
 
     def rebuild_timelines(self) -> None:
         """What is free from now on, given the live runs and the stops planned so far."""
