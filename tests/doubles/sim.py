@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from hybrid.simulation.clock import SimClock
 from hybrid.simulation.cloud import SimCloud
 from hybrid.simulation.drive import Control
 from hybrid.simulation.engine import SimEngine
+from hybrid.simulation.memory_store import MemoryStore
 from hybrid.simulation.world import SimWorld
 from hybrid.store.sql_store import SqlStore
 from tests.doubles.build import NOW
@@ -60,11 +61,14 @@ def a_world() -> SimWorld:
 
 @contextmanager
 def an_installation(
-    folder: Path, *, local_gpus: int = 1, policy: str = POLICY, **cloud: Any
+    folder: Path | None = None, *, local_gpus: int = 1, policy: str = POLICY, **cloud: Any
 ) -> Iterator[Control]:
-    """A control plane with its pools and policy written."""
+    """A control plane with its pools and policy written: in SQLite in a folder, or in memory."""
     world = a_world()
-    with SqlStore.open(f"sqlite:///{folder / 'sim.db'}") as store:
+    with ExitStack() as held:
+        store: SqlStore | MemoryStore = MemoryStore()
+        if folder is not None:
+            store = held.enter_context(SqlStore.open(f"sqlite:///{folder / 'sim.db'}"))
         control = Control(store, world)
         control.apply_policy(policy)
         control.apply_pool({"kind": "local", "name": "rack"})
