@@ -8,13 +8,17 @@ DEV_STAMP := .venv/.dev-$(shell cksum requirements-dev.lock pyproject.toml | cks
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 MINUTES ?= 20
 
-.PHONY: demo test check lint types imports bench dev lock clean coverage
+# Nothing stays behind outside the checkout: what tests write to the temporary folder goes with it.
+# A server that the tests start as another user must be able to enter it.
+IN_OWN_TMP := sh -c 'tmp=$$(mktemp -d) && chmod 755 "$$tmp" && TMPDIR="$$tmp" "$$0" "$$@"; code=$$?; rm -rf "$$tmp"; exit $$code'
+
+.PHONY: demo test check lint types imports coverage soak bench dev lock clean
 
 demo: $(RUN_STAMP)
 	$(BIN)/hybrid demo
 
 test: $(DEV_STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(IN_OWN_TMP) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 check: lint types imports coverage
 
@@ -30,9 +34,13 @@ imports: $(DEV_STAMP)
 
 # the same tests as `make test`, with the branch coverage that the decision-making packages must keep
 coverage: $(DEV_STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
+	$(IN_OWN_TMP) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report=
 	$(BIN)/coverage report --fail-under=95 --skip-covered \
 	  --include='hybrid/domain/*,hybrid/planning/*,hybrid/reconcile/*,hybrid/ledger/*,hybrid/topology/*,hybrid/estimation/*,policies/*'
+
+# new examples each time, many more of them, and every crash boundary over SQLite too
+soak: $(DEV_STAMP)
+	HYBRID_SOAK=1 $(IN_OWN_TMP) timeout --signal=INT $(MINUTES)m $(BIN)/python -m pytest -n $(JOBS) tests/properties --timeout=0
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks
