@@ -54,12 +54,14 @@ def adopt(
         if claims is None:
             continue
         adoption = _adoption(ws, job.cls, claims)
-        if adoption is not None and job.ready_at > ws.now:
+        if adoption is None:
+            ws.disown(job.job_id)
+            continue
+        if job.ready_at > ws.now:
             # not yet: its machines wait with it
             wait_s = max(adoption.ready_in_s, job.ready_at - ws.now)
             adoption = replace(adoption, ready_in_s=wait_s, machines="")
-        if adoption is not None:
-            found[job.job_id] = adoption
+        found[job.job_id] = adoption
     if ws.orphans:
         _adopt_orphans(ws, choices, waiting, found, leaving)
     return found
@@ -101,6 +103,12 @@ def _adopt_orphans(
                 break
 
 
+def urgent_first(ws: Workspace, waiting: Sequence[Waiting]) -> list[Waiting]:
+    """The queue, with the jobs in front for which runs are stopped."""
+    first = set(ws.first)
+    return sorted(waiting, key=lambda job: job.job_id not in first)
+
+
 def schedule_of(
     ws: Workspace,
     choices: Choices,
@@ -108,8 +116,9 @@ def schedule_of(
     adoptions: Mapping[JobId, Adoption],
     leave_out: Collection[JobId] = (),
 ) -> Schedule:
-    """One pass over the queue: first jobs whose own machines are there, on these; then all others
-    in order. Jobs whose machines are on their way, and those to ``leave_out``, are not in it."""
+    """One pass over the queue: first jobs whose own machines are there, on these; then those for
+    which room is made; then all others in order. Jobs whose machines are on their way, and those
+    to ``leave_out``, are not in it."""
     schedule = Schedule(ws, choices)
     for job in waiting:
         adoption = adoptions.get(job.job_id)
@@ -119,7 +128,7 @@ def schedule_of(
                 schedule.take(start, job.cls)
     return schedule.run(
         job
-        for job in waiting
+        for job in urgent_first(ws, waiting)
         if job.job_id not in leave_out
         and job.job_id not in schedule.starts
         and (job.job_id not in adoptions or adoptions[job.job_id].machines)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId
 from hybrid.domain.offer import Offer
-from hybrid.planning.adopt import Adoption, schedule_of
+from hybrid.planning.adopt import Adoption, schedule_of, urgent_first
 from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud, CloudOption
 from hybrid.planning.options import cost_micros
@@ -289,7 +289,7 @@ class Bursting:
         coming = {id_ for id_, adoption in self.adoptions.items() if not adoption.machines}
         twin.schedule.run(
             job
-            for job in waiting
+            for job in urgent_first(self.ws, waiting)
             if job.job_id not in twin.schedule.starts
             and job.job_id not in self.bursts
             and job.job_id not in coming

@@ -333,12 +333,14 @@ def _stop(ws: Workspace, choice: Preemption) -> None:
     for victim in choice.victims:
         words = f"makes room for {job.spec.name} ({job.id})"
         ws.stop(victim.run, StopCause.PREEMPT, words)
+    ws.first.append(choice.job_id)
     ws.rebuild_timelines()
 
 
 def _undo(ws: Workspace, choice: Preemption) -> None:
     for victim in choice.victims:
         del ws.stops[victim.run.id]
+    ws.first.remove(choice.job_id)
     ws.rebuild_timelines()
 
 

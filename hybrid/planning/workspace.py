@@ -85,6 +85,8 @@ class Workspace:
         self.evaluations = 0
         self.stops: dict[RunId, Stop] = {}
         self.refused: dict[JobId, Reason] = {}
+        self.first: list[JobId] = []
+        """Jobs for which this plan makes room: the slots are theirs before anybody else's."""
         self.closing: set[ClaimId] = set()
         """Claims whose lease cannot be renewed: they get no new runs."""
         self.extra_holds: dict[BudgetName, int] = {}
@@ -351,6 +353,15 @@ class Workspace:
         """The pending job that waits for the claim, its gang complete."""
         mine = self.covering.get(claim.job_id, ())
         return self.snapshot.jobs[claim.job_id] if claim in mine else None
+
+    def disown(self, job_id: JobId) -> None:
+        """Machines that their job may not use are there for others."""
+        claims = self.covering.pop(job_id, ())
+        for view in self.nodes:
+            if view.kept_for == job_id:
+                view.kept_for = None
+        orphans = [claim for claim in claims if claim.state is not ClaimState.READY]
+        self.orphans = tuple(sorted([*self.orphans, *orphans], key=lambda claim: claim.id))
 
     def without_refused(self) -> None:
         """Machines of jobs that end here are there for others."""
