@@ -126,7 +126,11 @@ class _Search:
 
     def _start(self, at: float, together: list[int]) -> Start:
         schedule, job, choice = self.schedule, self.job, self.choice
-        nodes = _one_domain(schedule, together, job.cls.nodes)
+        if at <= schedule.now:
+            nodes = _one_domain(schedule, together, job.cls.nodes)
+        else:
+            # a reservation must not move when others are placed meanwhile: by index alone
+            nodes = sorted(together)[: job.cls.nodes]
         masks, variance = [], 0.0
         for node in nodes:
             spot = schedule.spot(job, choice, node, at)
