@@ -29,7 +29,7 @@ from hybrid.planning.planner import plan
 from hybrid.ports.capacity import Machine, MachineState
 from hybrid.ports.engine import NodeReport, RankPhase, RankReport
 from hybrid.ports.observation import EngineFacts, Known, MachineFacts, Observation
-from hybrid.ports.store import Bundle, Committed, Note, Put, SetBudgets, SetPolicy, World
+from hybrid.ports.store import Bundle, Change, Committed, Note, Put, SetBudgets, SetPolicy, World
 from hybrid.reconcile.effects import (
     Effect,
     ExtendLease,
@@ -278,7 +278,7 @@ class Replay:
         self._epoch = lease.epoch
         documents = [Pool(spec=POOL_SPEC.validate_python(pool)) for pool in pools]
         self._leases = {p.name: p.spec.lease for p in documents if isinstance(p.spec, BurstPool)}
-        changes = (
+        changes: tuple[Change, ...] = (
             SetPolicy(policy, self._store.policy().version, "replay", start_at),
             SetBudgets(self._document.budgets),
             *(Put(pool) for pool in documents),

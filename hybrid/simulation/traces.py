@@ -81,7 +81,7 @@ def _jobs(name: str, lines: Iterable[str], columns: Columns) -> tuple[TraceJob, 
     missing = [column for column in wanted if column not in (table.fieldnames or ())]
     if missing:
         raise BadTrace(f"{name}: there is no column {', '.join(missing)}")
-    jobs = []
+    jobs: list[TraceJob] = []
     for row in table:
         try:
             jobs.append(_job(row, len(jobs), columns))
