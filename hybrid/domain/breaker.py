@@ -57,8 +57,8 @@ def covers(scope: str, offer: Offer) -> bool:
     """Whether a breaker of that scope stands before an offer.
 
     Scopes are ``provider:P``, ``account:P``, ``zone:P/ZONE``, ``offer:ID`` and
-    ``quota:P/REGION/FAMILY/MARKET``, where a family is the beginning of its types' names (``p4d``,
-    ``a2``), and ``*`` stands for all.
+    ``quota:P/REGION/FAMILY/MARKET``, where the family is the provider's own name of the quota that
+    a machine counts against (:attr:`Offer.quota_family`), and ``*`` stands for all.
     """
     kind, _, rest = scope.partition(":")
     if kind != "quota":
@@ -76,11 +76,5 @@ def covers(scope: str, offer: Offer) -> bool:
         provider == offer.provider
         and region in (offer.region, "*")
         and market in (str(offer.market), "*")
-        and (family == "*" or _in_family(offer.machine_type, family))
-    )
-
-
-def _in_family(machine_type: str, family: str) -> bool:
-    return machine_type == family or (
-        machine_type.startswith(family) and machine_type[len(family)] in ".-0123456789dgn"
+        and family in (offer.quota_family or offer.machine_type, "*")
     )

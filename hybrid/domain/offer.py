@@ -38,6 +38,9 @@ class Offer:
     notice_s: float = 0.0
     boot_s: float = 120.0
     quota_left: int | None = None
+    quota_family: str = ""
+    """The provider's name of the quota that such a machine counts against; empty: one of its own
+    for each machine type."""
 
 
 def offer_id(pool: PoolName, zone: str, machine_type: str, market: Market) -> OfferId:

@@ -8,6 +8,8 @@
 :mod:`.machines`              what DescribeInstances says → Machine
 :mod:`.offers`                pools × zones × types × markets → offers, with prices
 :mod:`.prices`                list prices and spot prices
+:mod:`.quotas`                which quota a machine type counts against
+:mod:`.machine_facts`         a machine type's GPUs, links, processors and memory
 ============================  ==================================================================
 
 boto3 is imported when a provider is made, not before.

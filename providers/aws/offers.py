@@ -12,6 +12,7 @@ from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import Offers
 from providers.aws.machine_facts import MachineFacts
 from providers.aws.prices import Price
+from providers.aws.quotas import quota_family
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +87,5 @@ def _offer(
         interruptions_per_hour=pool.interruptions_per_hour if spot else 0.0,
         notice_s=pool.notice if spot else 0.0,
         boot_s=pool.boot.expected,
+        quota_family=quota_family(machine_type),
     )

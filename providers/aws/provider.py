@@ -21,6 +21,7 @@ from providers.aws.errors import Scopes, translated
 from providers.aws.machines import machine
 from providers.aws.offers import Region, offers
 from providers.aws.prices import Prices
+from providers.aws.quotas import quota_family
 
 CONSOLE_LIMIT: Final = 65_536
 
@@ -183,22 +184,3 @@ class AwsProvider:
             self._facts |= machine_facts.facts(rows)
             for each in new:
                 self._sold[each] = frozenset(pair for pair in offered if pair[0] == each)
-
-
-def quota_family(machine_type: str) -> str:
-    """The vCPU quota that a machine type counts against ("Amazon EC2 service quotas")."""
-    series = machine_type.split(".", 1)[0]
-    for prefix, family in _FAMILIES:
-        if series.startswith(prefix):
-            return family
-    return "Standard"
-
-
-# the longer prefixes first: "inf2" is no "i" series
-_FAMILIES: Final = (
-    ("inf", "Inf"),
-    ("trn", "Trn"),
-    ("vt", "G and VT"),
-    ("g", "G and VT"),
-    ("p", "P"),
-)

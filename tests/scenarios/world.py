@@ -173,6 +173,7 @@ def _offers(world: dict[str, Any], pools: dict[PoolName, Pool]) -> dict[str, Off
             notice_s=seconds(given.get("notice", "2m")),
             boot_s=seconds(given.get("boot", "2m")),
             quota_left=given.get("quota"),
+            quota_family=given.get("family", ""),
         )
     return offers
 

@@ -33,7 +33,7 @@ from hybrid.ports.errors import (
 )
 from providers.aws.errors import CODES, Kind, Scopes, translated, typed
 from providers.aws.machines import machine
-from providers.aws.provider import quota_family
+from providers.aws.quotas import quota_family
 from providers.aws.requests import parameters, prepare
 from providers.aws.user_data import JOIN_TOKEN, render
 from tests.doubles.build import a_burst_pool, a_claim, an_offer

@@ -316,16 +316,16 @@ def test_zones_at_one_price_are_one_class_and_the_next_is_asked_when_the_first_i
         ("zone:aws/us-east-1a", True),
         ("zone:aws/us-east-1b", False),
         ("offer:cloud/us-east-1a/p4d.24xlarge/on_demand", True),
-        ("quota:aws/us-east-1/p4d/on_demand", True),
+        ("quota:aws/us-east-1/P/on_demand", True),
         ("quota:aws/us-east-1/*/*", True),
-        ("quota:aws/us-east-1/p4d/spot", False),
-        ("quota:aws/us-east-1/p5/on_demand", False),
-        ("quota:aws/us-west-2/p4d/on_demand", False),
+        ("quota:aws/us-east-1/P/spot", False),
+        ("quota:aws/us-east-1/G and VT/on_demand", False),
+        ("quota:aws/us-west-2/P/on_demand", False),
         ("quota:gone", False),
     ],
 )
 def test_a_breaker_closes_what_its_scope_covers(scope: str, closed: bool) -> None:
-    world = waiting_world(type="p4d.24xlarge")
+    world = waiting_world(type="p4d.24xlarge", family="P")
     world["breakers"] = {scope: {"for": "20s"}}
     _, _, made = planned(world)
     assert (decision(made, "y-1").verdict is Verdict.WAIT) == closed
