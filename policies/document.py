@@ -36,6 +36,8 @@ from policies.sections import (
 DEFAULT_TEAM = "default"
 """The entry of ``teams`` that stands for every team that is not named."""
 
+_PLAIN_TEAM = Team()
+
 CONFLICT = "policy_conflict"
 """The type of the validation error whose context holds the document's ``conflicts``."""
 
@@ -96,7 +98,7 @@ class PolicyDocument(Written):
 
     def team(self, name: str) -> Team:
         """The rules of a team; of ``default`` where it is not named, or the plain defaults."""
-        return self.teams.get(name) or self.teams.get(DEFAULT_TEAM) or Team()
+        return self.teams.get(name) or self.teams.get(DEFAULT_TEAM) or _PLAIN_TEAM
 
     @cached_property
     def top_rank(self) -> float:
