@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from hybrid.domain.claim import Claim
@@ -174,10 +174,12 @@ class SimCloud:
         """Machines that are not over."""
         return tuple(m for m in self.machines.values() if m.state is not MachineState.ENDED)
 
-    def bill_micros(self) -> int:
+    def bill_micros(self, but: Collection[MachineId] = ()) -> int:
         """What all machines have cost by this cloud's own clock: whole seconds, 60 at least."""
         total = 0
         for machine in self.machines.values():
+            if machine.id in but:
+                continue
             until = machine.ended_at if machine.ended_at is not None else self._clock.now()
             seconds = max(60, -int(-(until - machine.launched_at) // 1))
             price = int(self.requests[machine.id]["price"])

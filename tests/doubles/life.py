@@ -11,13 +11,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hybrid.domain.budget import Balance
-from hybrid.domain.ids import JobId, MachineId
+from hybrid.domain.ids import JobId, MachineId, PoolName
 from hybrid.domain.job import Job, JobState
 from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.ledger_entry import EntryKind
+from hybrid.domain.pool_spec import BurstPool
 from hybrid.ledger.caps import after, covers, free_micros
 from hybrid.ledger.replay import by_claim, replay
 from hybrid.ports.access import Role
+from hybrid.ports.capacity import BootInfo
 from hybrid.ports.store import EpochPassed, Store
 from hybrid.runtime.tick import TickReport
 from hybrid.services.access import Principal
@@ -28,7 +30,7 @@ from hybrid.simulation.cloud import SimCloud
 from hybrid.simulation.drive import Control
 from hybrid.simulation.engine import SimEngine
 from hybrid.simulation.world import SimWorld
-from tests.doubles.build import NOW
+from tests.doubles.build import NOW, a_claim, an_offer
 from tests.doubles.sim import CLOUD, broken_promises
 
 SMALL, BIG = "g5.xlarge", "g5.12xlarge"
@@ -104,6 +106,7 @@ class Life:
     blue_usd: float = 20.0
     value: float = 4.0
     submitted: dict[JobId, float] = field(default_factory=dict)
+    strays: set[MachineId] = field(default_factory=set)
     well_since: float = NOW
     ticked_at: float = NOW
     _entries_seen: int = 0
@@ -216,15 +219,19 @@ class Life:
         self.boundaries.arm(boundary, die)
         self.tick()
 
-    def pause_and_replace(self, boundary: int) -> None:
+    def pause_and_replace(self, boundary: int, pause_s: float) -> None:
         """The leader stands still in the middle of a tick; the standby takes over meanwhile."""
         taken: list[int] = []
 
         def stand_still() -> None:
-            self.world.advance(self.leader.pace.loop_lease_s + 5.0)
-            for _ in range(2):
-                assert self.standby.tick() is not None, "the lease had lapsed"
-                self.world.advance(5.0)
+            waited_s = self.leader.pace.loop_lease_s + 5.0
+            self.world.advance(waited_s)
+            assert self.standby.tick() is not None, "the lease had lapsed"
+            while waited_s < pause_s:
+                self.world.advance(15.0)
+                self.standby.tick()
+                waited_s += 15.0
+            self.standby.tick()
             taken.append(self.store.load(now=self.now).revision)
 
         self.boundaries.arm(boundary, stand_still)
@@ -322,7 +329,7 @@ class Life:
         """What a machine has cost is charged, or held for it: whatever happens to us."""
         money = by_claim(self.store.entries())
         for machine in self.cloud.machines.values():
-            if machine.claim_id is None:
+            if machine.claim_id is None or machine.id in self.strays:
                 continue
             until = machine.ended_at if machine.ended_at is not None else self.now
             seconds = max(60.0, until - machine.launched_at)
@@ -339,7 +346,7 @@ class Life:
                 yield f"job {job.id} is {job.state} with live runs {[run.id for run in live]}"
         for machine in self.cloud.machines.values():
             claim = self.store.claim(machine.claim_id) if machine.claim_id else None
-            if claim is None:
+            if claim is None and machine.id not in self.strays:
                 yield f"machine {machine.id} was never claimed"
 
     def _everybody_knows_why(self) -> None:
@@ -371,7 +378,7 @@ class Life:
         for balance in self.store.balances(now=self.now):
             self._expect(balance.held_micros == 0, f"money is still held: {balance}")
         charged = sum(m.charged_micros for m in by_claim(self.store.entries()).values())
-        bill = self.cloud.bill_micros()
+        bill = self.cloud.bill_micros(but=self.strays)
         self._expect(charged == bill, f"charged are {charged} micro-dollars, the bill is {bill}")
         report = self.tick()
         self._expect(report is not None and report.quiet, f"not quiet: {report}")
@@ -401,6 +408,14 @@ class Life:
             decision = self.store.decision(job_id)
             lines += [str(self.job(job_id).state), decision.sentence if decision else "no decision"]
         return "\n".join(["", *lines])
+
+    def stray(self, kind: str) -> None:
+        """Somebody makes a machine under our tag, for a claim that there is not."""
+        claim = a_claim(f"c-ghost-{len(self.strays)}", offer=an_offer(machine_type=kind))
+        pool = self.store.load(now=self.now).pools[PoolName("cloud")].spec
+        assert isinstance(pool, BurstPool)
+        boot = BootInfo(installation="sim", server_url="http://sim", checkpoint_url="sim://")
+        self.strays.add(self.cloud.launch(self.cloud.prepare(claim, pool, boot), "").id)
 
     def close(self) -> None:
         """Let both control planes go."""
