@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid.domain.job import Job
-from hybrid.domain.job_spec import Market
+from hybrid.domain.job_spec import Market, Where
 from hybrid.domain.money import to_micros
 from hybrid.domain.offer import Offer
 from hybrid.domain.reasons import CannotCheckpoint, Reason
@@ -86,6 +86,7 @@ class Cloud:
         }
         self.book = OfferBook(ws.snapshot, self._pools)
         self._rankings: dict[int, _Ranking] = {}
+        self._allowed: dict[tuple[Where, str], list[Reason | None]] = {}
         self._columns()
 
     def options(self, cls: JobClass, most: int) -> list[CloudOption]:
@@ -230,8 +231,10 @@ class Cloud:
         refusals: list[tuple[OfferClass, int, Reason]] = []
         usable: list[NDArray[np.int64]] = []
         speeds: list[Floats] = []
-        for group in self._groups:
-            no = self._group_refusal(cls, group)
+        lists = self._lists(cls)
+        for group, no in zip(self._groups, lists, strict=True):
+            if no is None:
+                no = self._group_refusal(cls, group)
             found = None if no is not None else self.ws.fits_shape(cls, group.sample.shape)
             if isinstance(found, tuple):
                 usable.append(group.indices)
@@ -248,10 +251,22 @@ class Cloud:
         order = indices[np.lexsort((indices, estimate))]
         return _Ranking(order, refusals)
 
+    def _lists(self, cls: JobClass) -> list[Reason | None]:
+        """What the lists of jobs, teams and the policy say of each group; the same for all jobs
+        that may go to the same places."""
+        key = (cls.sample.spec.where, cls.sample.team)
+        found = self._allowed.get(key)
+        if found is None:
+            found = self._allowed[key] = [
+                burst_rules.not_allowed(cls.sample, group.sample.offer, self.ws.policy)
+                for group in self._groups
+            ]
+        return found
+
     def _group_refusal(self, cls: JobClass, group: _Group) -> Reason | None:
         """What refuses a whole group, whatever its prices."""
         offer = group.sample.offer
-        no = burst_rules.not_allowed(cls.sample, offer, self.ws.policy) or group.sample.refused
+        no = group.sample.refused
         if no is None and offer.market is Market.SPOT:
             # a job that cannot save its work is refused by every spot offer
             spot = spot_rules.refusal(cls.sample, offer, 0.0, self.ws.policy)

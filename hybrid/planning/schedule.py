@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from hybrid.domain.ids import JobId
+from hybrid.domain.ids import JobId, PoolName
 from hybrid.estimation.waits import Duration
 from hybrid.planning.choices import (
     Choice,
@@ -39,6 +39,10 @@ from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import Workspace
 
 _NO_WAIT = Duration(0.0)
+
+EXACT_STARTS = 1_000
+"""Jobs in front of the queue that get reservations of their own. Behind them the first of each
+class does, and the others follow it."""
 
 
 @dataclass(slots=True)
@@ -77,14 +81,62 @@ class Schedule:
         self._views: dict[int, ClassView] = {}
         self._frontiers: dict[tuple[tuple[int, ...], int, int, int], Frontier] = {}
         self._versions = [0] * len(self.lines)
+        self._last: dict[int, tuple[Start, float]] = {}
+        """The last exact start of each class that is not now, and its pool's work until then."""
+        self._work: dict[PoolName, float] = {}
+        """Work of estimated starts, in seconds of the whole pool."""
+        self._gpus: dict[PoolName, int] = {}
 
     def run(self, waiting: Iterable[Waiting]) -> Schedule:
-        """Schedule the jobs, in order."""
-        for job in waiting:
+        """Schedule the jobs, in order. Far back in a long queue starts are estimated."""
+        for position, job in enumerate(waiting):
+            if position >= EXACT_STARTS:
+                start = self._far_back(job)
+                if start is not None:
+                    continue
             start = self.find(job)
             if start is not None:
                 self.take(start, job.cls)
+                if start.at > self.now and job.ready_at <= self.now:
+                    self._last[job.cls.index] = start, self._work.get(start.type.pool, 0.0)
         return self
+
+    def _far_back(self, job: Waiting) -> Start | None:
+        """A start behind the last one of the job's class, later by the work that has come between
+        over the pool's GPUs; None where there is none to go by, or the job could start now.
+
+        No reservation is made: so far back it would hold nothing that anybody before could want.
+        """
+        last = self._last.get(job.cls.index)
+        if last is None or job.ready_at > self.now:
+            return None
+        cls = job.cls
+        if cls.nodes == 1 and cls.need.share == 1:
+            start = self._at_once(job, self._view(cls))
+            if start is not None:
+                return None
+        self.ws.evaluations += 1
+        behind, before = last
+        pool = behind.type.pool
+        work = self._work.get(pool, 0.0)
+        delay_s = work - before
+        self._work[pool] = work + cls.total_gpus * behind.run.mean_s / self._pool_gpus(pool)
+        start = replace(
+            behind,
+            job_id=job.job_id,
+            at=behind.at + delay_s,
+            wait=Duration(behind.wait.mean_s + delay_s, behind.wait.sd_s),
+            micros=behind.micros + cls.value_per_s * delay_s,
+        )
+        self.starts[job.job_id] = start
+        return start
+
+    def _pool_gpus(self, pool: PoolName) -> int:
+        found = self._gpus.get(pool)
+        if found is None:
+            masks = (v.type.shape.healthy for v in self.ws.nodes if v.type.pool == pool)
+            found = self._gpus[pool] = max(sum(mask.bit_count() for mask in masks), 1)
+        return found
 
     def find(self, job: Waiting) -> Start | None:
         """The job's cheapest start that harms nobody scheduled before it."""
