@@ -148,7 +148,7 @@ def test_success_closes_the_breakers_on_its_way() -> None:
         ("account:aws", True),
         ("zone:aws/us-east-1a", True),
         ("quota:aws/us-east-1/g5.xlarge/spot", True),
-        ("quota:aws/us-east-1/g/*", True),
+        ("quota:aws/us-east-1/g/*", False),
         ("quota:aws/*/*/spot", True),
         ("quota:aws/us-east-1/*/on_demand", False),
         ("quota:aws/eu-west-1/*/*", False),
