@@ -37,7 +37,7 @@ GPUS_PER_NODE = 8
 HEADROOM = 1.1
 LONGEST_OVERESTIMATE = 3.0
 SEED = 0
-WINDOW, QUICK_WINDOW = 2_500, 150
+WINDOW, QUICK_WINDOW = 1_200, 150
 """Jobs of each cluster that are replayed: what one core plans well within 20 minutes."""
 
 COVERED_WANTED = (0.87, 0.93)
