@@ -20,7 +20,7 @@ from hybrid.domain.offer import Offer
 from hybrid.domain.reasons import CannotCheckpoint, Reason
 from hybrid.planning.claims import machine_hold_micros
 from hybrid.planning.classes import JobClass
-from hybrid.planning.fit import Fit
+from hybrid.planning.fit import Fit, Shape
 from hybrid.planning.offers import OfferBook, OfferClass
 from hybrid.planning.options import (
     CloudTime,
@@ -74,6 +74,14 @@ class _Group:
     members: int
 
 
+@dataclass(frozen=True, slots=True)
+class _OpenTo:
+    """Groups by shape, each with all its offer classes, and the groups that are refused."""
+
+    shapes: list[tuple[Shape, NDArray[np.int64], list[_Group]]]
+    refusals: list[tuple[OfferClass, int, Reason]]
+
+
 class Cloud:
     """What clouds offer, as options."""
 
@@ -86,7 +94,7 @@ class Cloud:
         }
         self.book = OfferBook(ws.snapshot, self._pools)
         self._rankings: dict[int, _Ranking] = {}
-        self._allowed: dict[tuple[Where, str], list[Reason | None]] = {}
+        self._open: dict[tuple[Where, str, bool, bool], _OpenTo] = {}
         self._columns()
 
     def options(self, cls: JobClass, most: int) -> list[CloudOption]:
@@ -228,22 +236,18 @@ class Cloud:
         )
         if refused is not None:
             return _Ranking(_NONE, [(g.sample, g.members, refused) for g in self._groups])
-        refusals: list[tuple[OfferClass, int, Reason]] = []
+        open_to = self._open_to(cls)
+        refusals = list(open_to.refusals)
         usable: list[NDArray[np.int64]] = []
         speeds: list[Floats] = []
-        lists = self._lists(cls)
-        for group, no in zip(self._groups, lists, strict=True):
-            if no is None:
-                no = self._group_refusal(cls, group)
-            found = None if no is not None else self.ws.fits_shape(cls, group.sample.shape)
+        for shape, indices, groups in open_to.shapes:
+            found = ws.fits_shape(cls, shape)
             if isinstance(found, tuple):
-                usable.append(group.indices)
+                usable.append(indices)
                 speed = cls.speed(found[0].model, found[0].link_gbps)
-                speeds.append(np.full(len(group.indices), speed))
+                speeds.append(np.full(len(indices), speed))
             else:
-                reason = no if found is None else found
-                assert reason is not None
-                refusals.append((group.sample, group.members, reason))
+                refusals += [(group.sample, group.members, found) for group in groups]
         if not usable:
             return _Ranking(_NONE, refusals)
         indices = np.concatenate(usable)
@@ -251,22 +255,36 @@ class Cloud:
         order = indices[np.lexsort((indices, estimate))]
         return _Ranking(order, refusals)
 
-    def _lists(self, cls: JobClass) -> list[Reason | None]:
-        """What the lists of jobs, teams and the policy say of each group; the same for all jobs
-        that may go to the same places."""
-        key = (cls.sample.spec.where, cls.sample.team)
-        found = self._allowed.get(key)
+    def _open_to(self, cls: JobClass) -> _OpenTo:
+        """What is open to the class by lists, breakers and checkpoints: the same for all jobs that
+        may go to the same places and save alike."""
+        spec = cls.sample.spec
+        saves = (spec.checkpoint.enabled, spec.retries.on_spot_restart)
+        key = (spec.where, cls.sample.team, *saves)
+        found = self._open.get(key)
         if found is None:
-            found = self._allowed[key] = [
-                burst_rules.not_allowed(cls.sample, group.sample.offer, self.ws.policy)
-                for group in self._groups
-            ]
+            found = self._open[key] = self._opened(cls)
         return found
+
+    def _opened(self, cls: JobClass) -> _OpenTo:
+        refusals: list[tuple[OfferClass, int, Reason]] = []
+        by_shape: dict[int, list[_Group]] = {}
+        for group in self._groups:
+            no = self._group_refusal(cls, group)
+            if no is None:
+                by_shape.setdefault(id(group.sample.shape), []).append(group)
+            else:
+                refusals.append((group.sample, group.members, no))
+        shapes = [
+            (groups[0].sample.shape, np.concatenate([g.indices for g in groups]), groups)
+            for groups in by_shape.values()
+        ]
+        return _OpenTo(shapes, refusals)
 
     def _group_refusal(self, cls: JobClass, group: _Group) -> Reason | None:
         """What refuses a whole group, whatever its prices."""
         offer = group.sample.offer
-        no = group.sample.refused
+        no = burst_rules.not_allowed(cls.sample, offer, self.ws.policy) or group.sample.refused
         if no is None and offer.market is Market.SPOT:
             # a job that cannot save its work is refused by every spot offer
             spot = spot_rules.refusal(cls.sample, offer, 0.0, self.ws.policy)
