@@ -198,6 +198,9 @@ def _machines_in(observation: Observation, states: tuple[MachineState, ...]) -> 
     }
 
 
+_CALLED = (RunState.ASSIGNED, RunState.STOPPING)
+
+
 def _run_calls(
     world: World,
     observation: Observation,
@@ -207,7 +210,9 @@ def _run_calls(
     rules: SyncRules,
 ) -> Iterator[StartRun | StopRun]:
     listeners = _Listeners(observation, rules)
-    for run in sorted(world.runs.values(), key=lambda r: (r.assigned_at, r.id)):
+    # most runs simply go on: nothing is built for them
+    called = [r for r in world.runs.values() if r.state in _CALLED]
+    for run in sorted(called, key=lambda r: (r.assigned_at, r.id)):
         job = world.jobs.get(run.job_id)
         if job is None:
             continue
