@@ -111,7 +111,7 @@ class Cast:
             self._job(
                 "vision-spot",
                 6,
-                run_s=32,
+                run_s=45,
                 expected_s=40,
                 priority="high",
                 where={"markets": ["spot"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,9 @@ TAKEN_AFTER_STEP = 0.15
 
 SERVER_KILLS = 3
 KILLS_WITHIN_S = (6.0, 45.0)
+BREATH_S = 6.0
+"""A server that was killed has so long before it is killed again: on a slow machine the moments
+would otherwise follow each other before it has done anything."""
 
 
 class Mishaps:
@@ -25,16 +29,19 @@ class Mishaps:
         moments = sorted(random_.uniform(low, high) for _ in range(SERVER_KILLS if chaos else 0))
         self._server_kills = moments
         self._agent_kill = random_.uniform(low, high) if chaos else None
+        self._not_before_s = 0.0
         self.interrupted: dict[str, str] = {}
 
     def happen(self, story: Story) -> None:
         """Let happen what is due."""
         self._take_a_spot_machine(story)
-        while self._server_kills and story.elapsed_s >= self._server_kills[0]:
+        due_s = max(self._server_kills[0], self._not_before_s) if self._server_kills else math.inf
+        if story.elapsed_s >= due_s:
             self._server_kills.pop(0)
             story.stage.kill_server()
             story.note("the server is killed (SIGKILL) and started again")
             story.stage.start_server()
+            self._not_before_s = story.elapsed_s + BREATH_S
         if self._agent_kill is not None and story.elapsed_s >= self._agent_kill:
             self._agent_kill = None
             story.stage.kill_agent()
