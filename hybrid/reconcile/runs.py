@@ -77,7 +77,6 @@ def _sync_run(
     lessons: Lessons,
     rules: SyncRules,
 ) -> None:
-    draft = drafts.draft(f"job:{job.id}")
     before_run, before_job = run, job
     job = _with_checkpoint(job, run, ranks, lessons)
     if _all_begun(run, ranks):
@@ -87,6 +86,9 @@ def _sync_run(
         run, job = _run_over(run, job, ranks, lost, now, lessons, rules)
     elif (over or lost) and run.state is not RunState.STOPPING:
         run, job = _stop_peers(run, job, ranks, lost, now)
+    if run is before_run and job is before_job:
+        return  # hot: most runs simply go on
+    draft = drafts.draft(f"job:{job.id}")
     if run != before_run:
         draft.put(run)
     if job != before_job:
