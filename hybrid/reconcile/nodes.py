@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.node import Node, NodeState
@@ -39,6 +40,10 @@ _REPORTED = (
 )
 
 
+_told = attrgetter(*_REPORTED)
+"""What a node's row and its report have in common; comparing is cheaper than writing anew."""
+
+
 def sync_nodes(
     drafts: Drafts, observation: Observation, lessons: Lessons, rules: SyncRules
 ) -> None:
@@ -72,7 +77,9 @@ def _sync_node(
         return
     if node.state is NodeState.GONE:
         return
-    changed = replace(node, **{name: getattr(report, name) for name in _REPORTED})
+    changed = node
+    if _told(node) != _told(report):
+        changed = replace(node, **{name: getattr(report, name) for name in _REPORTED})
     changed = _state_after(changed, report, observation, rules)
     if claim is not None and claim.state in _AWAITED and claim.machine_id is not None:
         drafts.draft(_bundle_id(report)).put(_claim_joined(claim, report, now, lessons))
