@@ -141,7 +141,7 @@ def due(
         *_launches(world, now),
         *_terminations(world, observation, now, rules),
         *_run_calls(world, observation, ranks, now, epoch, rules),
-        *_acknowledgements(world, observation, rules),
+        *_acknowledgements(world, observation, ranks, rules),
         *_cordons(world),
         *_leases(world),
     )
@@ -273,10 +273,9 @@ def _strays(
 ) -> Iterator[StopRun]:
     """Ranks that go on although their run is over in the store: a node that was given up and came
     back. They are stopped at once; their job may be running elsewhere."""
-    engines = _engine_of_runs(observation)
-    for run_id in sorted(ranks):
-        if run_id in world.runs:
-            continue
+    strays = sorted(ranks.keys() - world.runs.keys())
+    engines = _engine_of_runs(observation) if strays else {}
+    for run_id in strays:
         if any(listeners.could_stop(rank) for rank in ranks[run_id].values()):
             yield StopRun(
                 run_id=run_id, engine=engines[run_id], cause=StopCause.NODE_LOST, grace_s=0.0
@@ -325,14 +324,18 @@ def _engine_of_runs(observation: Observation) -> dict[RunId, str]:
 
 
 def _acknowledgements(
-    world: World, observation: Observation, rules: SyncRules
+    world: World,
+    observation: Observation,
+    ranks: dict[RunId, dict[int, RankReport]],
+    rules: SyncRules,
 ) -> Iterator[AcknowledgeRun]:
+    ended = sorted(ranks.keys() - world.runs.keys())
+    if not ended:
+        return
     engines = _engine_of_runs(observation)
     listeners = _Listeners(observation, rules)
-    for run_id, reports in sorted(ranks_by_run(observation).items()):
-        if run_id in world.runs:
-            continue
-        if all(listeners.is_over(rank) for rank in reports.values()):
+    for run_id in ended:
+        if all(listeners.is_over(rank) for rank in ranks[run_id].values()):
             yield AcknowledgeRun(run_id=run_id, engine=engines[run_id])
 
 
