@@ -82,6 +82,18 @@ def ordered(
     return tuple(p.job.id for p in places)
 
 
+def served_first(
+    first: Job, second: Job, policy: PolicyDocument, now: float, *, no_slack: Collection[JobId] = ()
+) -> bool:
+    """Whether ``first`` goes before ``second`` whatever their teams have used: by tier and rank."""
+    places = [_place(job, policy, now, _NOTHING) for job in (first, second)]
+    for place in places:
+        if place.tier > _NO_SLACK and place.job.id in no_slack:
+            place.tier = _NO_SLACK
+    before, after = ((place.tier, _bucket(place)) for place in places)
+    return before < after
+
+
 def _place(
     job: Job, policy: PolicyDocument, now: float, predicted_s: Mapping[JobId, float]
 ) -> _Place:

@@ -21,6 +21,8 @@ from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.fit import Fit
 from hybrid.planning.options import DELAY, LOST_WORK, Priced, cost_micros, local_terms
+from hybrid.planning.order import served_first
+from hybrid.planning.queue import no_slack
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import NodeType, NodeView, Workspace, job_ref, run_ref
@@ -199,9 +201,16 @@ def _victims(
             lost_gpu_hours=lost,
             preempted_gpu_hours=spent,
         )
-        if refused is None:
+        if refused is None and not _first_again(ws, job, urgent):
             found[run.id] = _victim(ws, run, job, lost)
     return found
+
+
+def _first_again(ws: Workspace, job: Job, urgent: Job) -> bool:
+    """Whether the victim, once it is pending, would be served before the urgent job: its slots
+    would be given back to it, and it would be stopped again."""
+    tight = [one.id for one in (job, urgent) if no_slack(ws, one, ws.classes.of(one).work.mean_s)]
+    return served_first(job, urgent, ws.policy, ws.now, no_slack=tight)
 
 
 def _lost_gpu_hours(ws: Workspace, run: Run, job: Job) -> float:

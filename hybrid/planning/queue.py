@@ -61,7 +61,7 @@ def queue(ws: Workspace) -> list[Waiting]:
         usage,
         predicted_s=predicted,
         team_gpus=team_gpus,
-        no_slack=[job.id for job in jobs if _no_slack(ws, job, predicted[job.id])],
+        no_slack=[job.id for job in jobs if no_slack(ws, job, predicted[job.id])],
     )
     waiting = {
         job.id: Waiting(job.id, ws.classes.of(job), max(ws.now, job.not_before)) for job in pending
@@ -75,6 +75,7 @@ def _committed_gpu_s(ws: Workspace, job: Job, run: Run) -> float:
     return demand_gpus(job.spec.resources, ws.policy) * left_s
 
 
-def _no_slack(ws: Workspace, job: Job, predicted_s: float) -> bool:
+def no_slack(ws: Workspace, job: Job, predicted_s: float) -> bool:
+    """Whether the job meets its deadline only if it is served now."""
     deadline_at = job.spec.deadline_at
     return deadline_at is not None and 0 < deadline_at - ws.now <= predicted_s * _SLACK

@@ -267,6 +267,23 @@ class AnyLifeInSql(AnyLife):
             self.folder.cleanup()
 
 
+def test_nobody_is_stopped_for_a_job_that_is_served_after_him() -> None:
+    """A deadline without slack goes before a class: the urgent job would never get the slots."""
+    life = Life(MemoryStore())
+    terms = {
+        "where": {"burst": "never"},
+        "checkpoint": {"enabled": True, "interval": 60, "size": 0.1},
+    }
+    life.submit(30, due_in_m=10, resources={"nodes": 2, "gpus": 2}, **terms)
+    life.live(60)
+    life.submit(12, priority="urgent", resources={"nodes": 2}, **terms)
+    life.live(480)
+    told = [event for _, event in life.store.events(limit=10_000)]
+    assert [e.words for e in told if e.kind == "run" and e.what == "stopping"] == []
+    life.end()
+    life.close()
+
+
 def _settings(examples: int, steps: int) -> settings:
     return settings(
         max_examples=examples,

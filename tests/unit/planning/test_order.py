@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job
-from hybrid.planning.order import ordered
+from hybrid.planning.order import ordered, served_first
 from policies.document import PolicyDocument
 from policies.loading import parse_policy
 from policies.sections import Strategy
@@ -198,3 +198,22 @@ def test_nobody_starves_no_later_submission_passes_an_overdue_job(
         for i, spec in enumerate(extra)
     ]
     assert ordered([*jobs, *stream], policy, much_later, {})[: len(jobs)] == before
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "tight", "before"),
+    [
+        ("urgent", "normal", (), True),
+        ("normal", "urgent", (), False),
+        ("normal", "normal", (), False),
+        ("normal", "urgent", ("a",), True),
+        ("normal", "urgent", ("a", "b"), False),
+        ("urgent", "normal", ("b",), False),
+    ],
+)
+def test_a_tight_deadline_goes_before_a_class_and_a_class_before_another(
+    first: str, second: str, tight: tuple[str, ...], before: bool
+) -> None:
+    jobs = [a_job(id_, spec=a_spec(priority=name)) for id_, name in (("a", first), ("b", second))]
+    ids = [job.id for job in jobs if job.id in tight]
+    assert served_first(*jobs, PolicyDocument(), NOW, no_slack=ids) is before
