@@ -113,9 +113,7 @@ class Bursting:
         left_out = set(self.bursts)
         if without is not None:
             left_out.add(without)
-        return schedule_of(
-            self.ws, self.choices, self._in_order, self.adoptions, left_out
-        )
+        return schedule_of(self.ws, self.choices, self._in_order, self.adoptions, left_out)
 
     # --- one round ----------------------------------------------------------------------------
 
@@ -176,9 +174,7 @@ class Bursting:
         start = schedule.starts.get(job.job_id)
         return 0.0 if start is None else job.cls.value_per_s * (start.at - self.ws.now)
 
-    def _candidates(
-        self, schedule: Schedule, relief: Callable[[Start], float]
-    ) -> list[_Candidate]:
+    def _candidates(self, schedule: Schedule, relief: Callable[[Start], float]) -> list[_Candidate]:
         """Jobs that a cloud may be worth it for, if others gain as much as ``relief`` says."""
         best: dict[int, tuple[CloudOption, Offer, int] | None] = {}
         found = []

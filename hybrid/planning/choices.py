@@ -107,9 +107,7 @@ class Choices:
                 return found
         return self._sorted(choice.members, choice.fit.allowed, count)
 
-    def _sorted(
-        self, members: Iterable[int], allowed: int, count: int
-    ) -> list[tuple[float, int]]:
+    def _sorted(self, members: Iterable[int], allowed: int, count: int) -> list[tuple[float, int]]:
         return sorted((first_free(self._lines[node], allowed, count), node) for node in members)
 
     def _judge(self, cls: JobClass) -> tuple[Choice, ...]:
@@ -145,9 +143,7 @@ class Choices:
             held = held_option(self._ws, cls, type_, fit)
             if not isinstance(held, HeldOption):
                 return None
-            return Choice(
-                fit, (type_,), speed, held.time.on_machine, float(held.priced.micros), ()
-            )
+            return Choice(fit, (type_,), speed, held.time.on_machine, float(held.priced.micros), ())
         return Choice(fit, (type_,), speed, run, local_micros(cls, type_, run), ())
 
     def _merged(
@@ -165,9 +161,7 @@ class Choices:
             )
             if len(members) >= cls.nodes:
                 one = entries[0][1]
-                found.append(
-                    Choice(one.fit, types, one.speed, one.run, one.base_micros, members)
-                )
+                found.append(Choice(one.fit, types, one.speed, one.run, one.base_micros, members))
         return found
 
 
@@ -183,9 +177,8 @@ def usable_on(cls: JobClass, type_: NodeType, choice: Choice) -> Callable[[int],
         return None
     table, fit, need = type_.shape.table, choice.fit, cls.need
     least = slot_gbps(fit)
-    return (
-        lambda mask: table.choose(mask & fit.allowed, need.gpus, link=need.link, min_gbps=least)
-        is not None
+    return lambda mask: (
+        table.choose(mask & fit.allowed, need.gpus, link=need.link, min_gbps=least) is not None
     )
 
 

@@ -69,9 +69,7 @@ class JobClass:
         key = (model, link_gbps)
         found = self._speeds.get(key)
         if found is None:
-            found = self._speeds[key] = speed_on(
-                self.sample.spec, model, link_gbps, self.learned
-            )
+            found = self._speeds[key] = speed_on(self.sample.spec, model, link_gbps, self.learned)
         return found
 
     def run_time(self, model: str, speed: float) -> Duration:

@@ -130,8 +130,7 @@ class Explainer:
         alternatives = (self._stay(run, job, left), *self._home(run))
         where = "local" if not run.claim_ids else "cloud"
         sentence = (
-            f"runs on {_places(run)} ({where} pool {run.pool}),"
-            f" about {_words(left.mean_s)} to go"
+            f"runs on {_places(run)} ({where} pool {run.pool}), about {_words(left.mean_s)} to go"
         )
         return self._decision(job.id, Verdict.STAY, sentence, _STAY, alternatives)
 
@@ -229,9 +228,7 @@ class Explainer:
         if burst.instead is None:
             sentence += "; no local GPUs will do"
         reason = WaitingForMachine((), burst.option.offers.boot_s)
-        return self._decision(
-            waiting.job_id, Verdict.BURST, sentence, chosen, alternatives, reason
-        )
+        return self._decision(waiting.job_id, Verdict.BURST, sentence, chosen, alternatives, reason)
 
     def _preempts(
         self, id_: JobId, preemption: Preemption, alternatives: tuple[Alternative, ...]
@@ -267,9 +264,7 @@ class Explainer:
             start.type.pool, start.wait.p50_s, self._ahead.get(waiting.job_id, 0)
         )
         sentence = f"{reason}{self._against(chosen, alternatives)}"
-        return self._decision(
-            waiting.job_id, Verdict.WAIT, sentence, chosen, alternatives, reason
-        )
+        return self._decision(waiting.job_id, Verdict.WAIT, sentence, chosen, alternatives, reason)
 
     def _nowhere(self, id_: JobId, alternatives: tuple[Alternative, ...]) -> Decision:
         refusals = [a.refused for a in alternatives if a.refused is not None]
@@ -304,9 +299,7 @@ class Explainer:
                     waiting.cls, start.type.rate_micros_per_hour, start.wait, start.run
                 )
                 late = None if stays else deadline_refusal(self.ws, waiting.cls, priced)
-                yield replace(
-                    self._alternative(option, f"local pool {name}", priced), refused=late
-                )
+                yield replace(self._alternative(option, f"local pool {name}", priced), refused=late)
                 continue
             refused = self._refused_at(waiting.cls, name)
             if refused is not None:
@@ -492,4 +485,3 @@ def _places(run: Run) -> str:
 
 def _words(seconds: float) -> str:
     return format_duration(float(round(seconds)))
-

@@ -17,9 +17,7 @@ ROUNDS = 200
 """Instants tried for one gang before it is given up for this plan."""
 
 
-def gang_start(
-    schedule: Schedule, job: Waiting, states: Sequence[ChoiceState]
-) -> Start | None:
+def gang_start(schedule: Schedule, job: Waiting, states: Sequence[ChoiceState]) -> Start | None:
     """The cheapest start of a gang."""
     best: Start | None = None
     for state in states:
@@ -107,9 +105,7 @@ class _Search:
         if spot is not None:
             insort(starts, (spot[0], node))
 
-    def _together(
-        self, starts: Sequence[tuple[float, int]], at: float
-    ) -> tuple[list[int], float]:
+    def _together(self, starts: Sequence[tuple[float, int]], at: float) -> tuple[list[int], float]:
         """Nodes that are free at ``at`` for long enough, and the next instant at which another
         one could be."""
         free, later = [], math.inf
@@ -166,9 +162,7 @@ def _one_domain(schedule: Schedule, candidates: list[int], wanted: int) -> list[
         if fitting:
             pool = domains[min(fitting)[1]]
             break
-    fullest = sorted(
-        pool, key=lambda n: (schedule.lines[n].masks[0].bit_count(), views[n].id)
-    )
+    fullest = sorted(pool, key=lambda n: (schedule.lines[n].masks[0].bit_count(), views[n].id))
     return sorted(
         fullest[:wanted],
         key=lambda n: (views[n].node.block, views[n].node.rack, views[n].id),

@@ -68,9 +68,7 @@ class _Linter:
             self._run(run)
         self._slots(runs)
         self._gangs(runs, opened)
-        self._money(
-            [a.hold for a in actions if isinstance(a, OpenClaim | RenewLease)]
-        )
+        self._money([a.hold for a in actions if isinstance(a, OpenClaim | RenewLease)])
         self._ceilings(opened)
         for action in opened:
             self._claim(action)
@@ -200,9 +198,7 @@ class _Linter:
                 if len(slot.gpu_ids) != wanted.gpus:
                     words = f"{len(slot.gpu_ids)} of {wanted.gpus} GPUs on {slot.node_id}"
                     self._say("slot_in_part", run.id, words)
-        bundle_of = {
-            id(action): bundle.id for bundle in self.bundles for action in bundle.actions
-        }
+        bundle_of = {id(action): bundle.id for bundle in self.bundles for action in bundle.actions}
         by_job: dict[JobId, list[OpenClaim]] = {}
         for action in opened:
             by_job.setdefault(action.claim.job_id, []).append(action)

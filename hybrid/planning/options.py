@@ -123,9 +123,7 @@ def cloud_time(
 
 def checkpoint_time_s(ws: Workspace, cls: JobClass, pool: BurstPool) -> float:
     """How long the job takes to save its work from a machine of the pool."""
-    return measured_checkpoint_s(
-        cls.sample, ws.snapshot.learned, gib_per_s=pool.transfer_gib_per_s
-    )
+    return measured_checkpoint_s(cls.sample, ws.snapshot.learned, gib_per_s=pool.transfer_gib_per_s)
 
 
 def local_terms(

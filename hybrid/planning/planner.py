@@ -82,9 +82,7 @@ def refuse_the_impossible(ws: Workspace) -> None:
             ws.fail(job, refused)
 
 
-def choose_places(
-    ws: Workspace, choices: Choices, cloud: Cloud, outcome: Outcome
-) -> Bursting:
+def choose_places(ws: Workspace, choices: Choices, cloud: Cloud, outcome: Outcome) -> Bursting:
     """Where every pending job goes: here now, here later, in another's place, to a cloud, to a
     machine on its way. Whenever a run is stopped to make room, all is weighed anew."""
     while True:
@@ -169,9 +167,7 @@ def carry_out(ws: Workspace, outcome: Outcome) -> None:
 
 def _ask(ws: Workspace, job: Job, burst: Burst) -> None:
     pool = burst.option.offers.pool
-    opened = open_claims(
-        job, burst.offer, pool, now=ws.now, installation=ws.snapshot.installation
-    )
+    opened = open_claims(job, burst.offer, pool, now=ws.now, installation=ws.snapshot.installation)
     version = ws.snapshot.pools[burst.offer.pool].version
     rests_on = (job_ref(job), RowRef(kind="pool", id=pool.name, version=version))
     ws.add(f"burst:{job.id}", opened, rests_on)

@@ -80,11 +80,13 @@ def preempt(
         for job in waiting
         if not _coming(adoptions, job.job_id)
         and job.job_id not in leaving
-        and job.ready_at <= ws.now and _may(ws, job, team_gpus)
+        and job.ready_at <= ws.now
+        and _may(ws, job, team_gpus)
     ]
     if not urgent:
         return {}
     found: dict[JobId, Preemption] = {}
+
     def made() -> Schedule:
         return schedule_of(ws, choices, waiting, adoptions, leaving)
 
@@ -176,9 +178,7 @@ def _choose(
     return best
 
 
-def _victims(
-    ws: Workspace, urgent: Job, team_gpus: Mapping[str, int]
-) -> dict[RunId, Victim]:
+def _victims(ws: Workspace, urgent: Job, team_gpus: Mapping[str, int]) -> dict[RunId, Victim]:
     spent = sum(
         _lost_gpu_hours(ws, run, job)
         for run in ws.run_of.values()

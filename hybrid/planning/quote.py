@@ -11,9 +11,7 @@ from hybrid.planning.planner import plan
 from policies.document import PolicyDocument
 
 
-def quote(
-    snapshot: Snapshot, policy: PolicyDocument, policy_version: int, job: Job
-) -> Decision:
+def quote(snapshot: Snapshot, policy: PolicyDocument, policy_version: int, job: Job) -> Decision:
     """The decision that the next plan would make for a pending ``job`` that is not in the
     snapshot, or is in it in another form."""
     jobs = {**snapshot.jobs, job.id: job}

@@ -104,9 +104,7 @@ def consider(ws: Workspace, run: Run, job: Job, start: Start) -> Homecoming | No
     terms = (
         CostTerm(name=MACHINES, micros=cost_micros(run.price_micros_per_hour, stop_s)),
         CostTerm(name=EGRESS, micros=egress_micros(leaves, pool.egress_usd_per_gib)),
-        CostTerm(
-            name=CHECKPOINT, micros=cost_micros(value, saving_s + restore_s)
-        ),
+        CostTerm(name=CHECKPOINT, micros=cost_micros(value, saving_s + restore_s)),
         CostTerm(
             name=ENERGY,
             micros=cost_micros(round(rate * cls.total_gpus), start.run.mean_s + restore_s),
@@ -114,9 +112,7 @@ def consider(ws: Workspace, run: Run, job: Job, start: Start) -> Homecoming | No
         CostTerm(name=WAITING, micros=cost_micros(value, stop_s)),
         CostTerm(name=RUNNING, micros=cost_micros(value, start.run.mean_s)),
     )
-    finish = Duration(
-        stop_s + restore_s + start.run.mean_s, start.run.sd_s
-    )
+    finish = Duration(stop_s + restore_s + start.run.mean_s, start.run.sd_s)
     home = Priced(tuple(t for t in terms if t.micros), Duration(stop_s + restore_s), finish)
     return Homecoming(run, job, stay, home, start)
 
@@ -183,15 +179,11 @@ def returning(ws: Workspace, run: Run, job: Job) -> Waiting:
 def stopping_for_home(ws: Workspace) -> dict[RunId, Run]:
     """Runs on their way home."""
     return {
-        run.id: run
-        for _, run in sorted(ws.run_of.items())
-        if ws.stopping(run) is StopCause.RETURN
+        run.id: run for _, run in sorted(ws.run_of.items()) if ws.stopping(run) is StopCause.RETURN
     }
 
 
-def _stretched(
-    ws: Workspace, run: Run, job: Job, pool: BurstPool, left: Duration
-) -> Duration:
+def _stretched(ws: Workspace, run: Run, job: Job, pool: BurstPool, left: Duration) -> Duration:
     """What is left, with the interruptions still to come."""
     claims = [ws.snapshot.claims[id_] for id_ in run.claim_ids if id_ in ws.snapshot.claims]
     rate = sum(c.offer.interruptions_per_hour for c in claims if c.offer.market is Market.SPOT)

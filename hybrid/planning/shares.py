@@ -26,9 +26,7 @@ class Shares:
         }
         self._until = dict(ws.shared_until)
 
-    def find(
-        self, schedule: Schedule, job: Waiting, states: Sequence[ChoiceState]
-    ) -> Start | None:
+    def find(self, schedule: Schedule, job: Waiting, states: Sequence[ChoiceState]) -> Start | None:
         """A start now beside other shares, on the device with the least room that suffices."""
         if job.ready_at > self._now:
             return None

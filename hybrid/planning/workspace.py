@@ -225,9 +225,7 @@ class Workspace:
 
     def add(self, id_: str, actions: Iterable[Action], rests_on: Iterable[RowRef]) -> None:
         """One more bundle of the plan."""
-        self.bundles.append(
-            ActionBundle(id=id_, actions=tuple(actions), rests_on=tuple(rests_on))
-        )
+        self.bundles.append(ActionBundle(id=id_, actions=tuple(actions), rests_on=tuple(rests_on)))
 
     def stop(self, run: Run, cause: StopCause, words: str, by: float | None = None) -> Stop:
         """Plan the stop of a run. The caller puts it into a bundle."""
@@ -276,9 +274,7 @@ class Workspace:
 
     def without_stopped(self) -> Mapping[RunId, Run]:
         """Live runs that nothing stops."""
-        return {
-            run.id: run for run in self.run_of.values() if self.stopping(run) is None
-        }
+        return {run.id: run for run in self.run_of.values() if self.stopping(run) is None}
 
     # --- building -----------------------------------------------------------------------------
 

@@ -114,9 +114,7 @@ def _never_begun(
 ) -> set[int]:
     """Ranks that their nodes, heard since, do not know and will not begin any more: the order came
     too late (the node was away) or to nobody."""
-    if run.state is RunState.RUNNING or any(
-        step.state == RunState.RUNNING for step in run.history
-    ):
+    if run.state is RunState.RUNNING or any(step.state == RunState.RUNNING for step in run.history):
         return set()  # a rank that has begun is over when its node says so, or is lost
     missing = set()
     for rank, slot in enumerate(run.slots):

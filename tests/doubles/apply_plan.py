@@ -75,9 +75,7 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
             case CordonClaim(claim_id=claim_id, words=words):
                 claims[claim_id] = claims[claim_id].to(ClaimState.CORDONED, at=now, cause=words)
             case EndClaim(claim_id=claim_id, words=words):
-                claims[claim_id] = claims[claim_id].to(
-                    ClaimState.TERMINATING, at=now, cause=words
-                )
+                claims[claim_id] = claims[claim_id].to(ClaimState.TERMINATING, at=now, cause=words)
             case CordonNode(node_id=node_id, words=words):
                 nodes[node_id] = nodes[node_id].to(NodeState.CORDONED, at=now, cause=words)
             case FailJob(job_id=job_id, cancelled=cancelled):

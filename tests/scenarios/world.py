@@ -383,7 +383,5 @@ def _learned(world: dict[str, Any]) -> Learned:
     return Learned(
         boot_s={PoolName(k): Estimate(seconds(v), 10) for k, v in given.get("boot", {}).items()},
         work_s={k: Estimate(seconds(v), 10) for k, v in given.get("work", {}).items()},
-        checkpoint_s={
-            k: Estimate(seconds(v), 10) for k, v in given.get("checkpoint", {}).items()
-        },
+        checkpoint_s={k: Estimate(seconds(v), 10) for k, v in given.get("checkpoint", {}).items()},
     )

@@ -31,9 +31,7 @@ def running(**fields: Any) -> tuple[Job, Run]:
 
 
 def saved(at: float, work_s: float) -> Checkpoint:
-    return Checkpoint(
-        seq=1, step=1, committed_at=at, size_bytes=2**30, commit_s=7.0, work_s=work_s
-    )
+    return Checkpoint(seq=1, step=1, committed_at=at, size_bytes=2**30, commit_s=7.0, work_s=work_s)
 
 
 def test_what_the_user_states_counts_on_the_hardware_it_was_meant_for() -> None:

@@ -606,9 +606,7 @@ def test_mixed_boxes_give_one_model_to_one_job() -> None:
     )
     node = snapshot.nodes[NodeId("n1")]
     gpus = tuple(replace(g, model="t4") if g.index < 2 else g for g in node.gpus)
-    made = plan(
-        replace(snapshot, nodes={node.id: replace(node, gpus=gpus)}), policy, 1
-    )
+    made = plan(replace(snapshot, nodes={node.id: replace(node, gpus=gpus)}), policy, 1)
     run = next(a.run for a in made.actions if isinstance(a, Place))
     assert (run.job_id, run.gpu_model) == ("x", "a100-sxm4-80gb")
     told = [d for d in made.decisions if d.job_id == "y"]
