@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from policies.loading import parse_policy
-
 from hybrid.ports.store import Store
 from policies.document import PolicyDocument
+from policies.loading import parse_policy
 
 
 @dataclass(frozen=True, slots=True)
