@@ -137,6 +137,10 @@ class AgentEngine:
         with self._lock:
             self._nodes_of.pop(run_id, None)
 
+    def forget(self, node_id: NodeId) -> None:
+        """Drop the rows of a node whose machine is gone, and its token."""
+        self._mailbox.forget(node_id)
+
     def cordon(self, node_id: NodeId, words: str, epoch: int) -> None:  # noqa: ARG002 - the port's
         """Let nothing else start there. Why is kept with the node's row, not here."""
         self._mailbox.set_cordon(node_id, True, epoch)

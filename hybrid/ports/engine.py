@@ -125,6 +125,10 @@ class WorkloadRuntime(Protocol):
         """The end of a run has been applied: nodes may forget it."""
         ...
 
+    def forget(self, node_id: NodeId) -> None:
+        """The node's machine is gone for good: it need not be listed any more."""
+        ...
+
     def cordon(self, node_id: NodeId, words: str, epoch: int) -> None:
         """Let nothing else start on the node."""
         ...

@@ -100,6 +100,19 @@ class AcknowledgeRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetNode:
+    """Drop what an engine keeps of a machine that is gone."""
+
+    node_id: NodeId
+    engine: str
+
+    @property
+    def key(self) -> str:
+        """Names the call."""
+        return f"forget:{self.node_id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetCordon:
     """Tell the engine whether a node may take new runs."""
 
@@ -128,7 +141,14 @@ class ExtendLease:
 
 
 Effect = (
-    LaunchMachine | TerminateMachine | StartRun | StopRun | AcknowledgeRun | SetCordon | ExtendLease
+    LaunchMachine
+    | TerminateMachine
+    | StartRun
+    | StopRun
+    | AcknowledgeRun
+    | ForgetNode
+    | SetCordon
+    | ExtendLease
 )
 
 
@@ -142,6 +162,7 @@ def due(
         *_terminations(world, observation, now, rules),
         *_run_calls(world, observation, ranks, now, epoch, rules),
         *_acknowledgements(world, observation, ranks, rules),
+        *_forgettings(world, observation),
         *_cordons(world),
         *_leases(world),
     )
@@ -337,6 +358,19 @@ def _acknowledgements(
     for run_id in ended:
         if all(listeners.is_over(rank) for rank in ranks[run_id].values()):
             yield AcknowledgeRun(run_id=run_id, engine=engines[run_id])
+
+
+def _forgettings(world: World, observation: Observation) -> Iterator[ForgetNode]:
+    """Machines of claims that are over, once no live run names them: a server that lives for years
+    must not list every machine it ever had."""
+    busy = {node_id for run in world.runs.values() for node_id in run.node_ids}
+    for engine, source in sorted(observation.engines.items()):
+        if not isinstance(source, Known):
+            continue
+        for report in source.value.nodes:
+            over = report.claim_id is not None and report.claim_id not in world.claims
+            if over and report.id not in world.nodes and report.id not in busy:
+                yield ForgetNode(node_id=report.id, engine=engine)
 
 
 def _cordons(world: World) -> Iterator[SetCordon]:

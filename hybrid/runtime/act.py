@@ -15,6 +15,7 @@ from hybrid.reconcile.effects import (
     AcknowledgeRun,
     Effect,
     ExtendLease,
+    ForgetNode,
     LaunchMachine,
     SetCordon,
     StartRun,
@@ -81,7 +82,10 @@ class Actor:
             case SetCordon(node=node):
                 name, ports = node.engine, set(self._engines)
             case (
-                StopRun(engine=engine) | AcknowledgeRun(engine=engine) | ExtendLease(engine=engine)
+                StopRun(engine=engine)
+                | AcknowledgeRun(engine=engine)
+                | ForgetNode(engine=engine)
+                | ExtendLease(engine=engine)
             ):
                 name, ports = engine, set(self._engines)
         if name not in ports:
@@ -107,6 +111,8 @@ class Actor:
                 if effect.order is not None:
                     engine.start(effect.order)
                 engine.stop(effect.run_id, effect.cause, effect.grace_s, epoch)
+            case ForgetNode(node_id=node_id):
+                self._engines[effect.engine].forget(node_id)
             case AcknowledgeRun():
                 self._engines[effect.engine].acknowledge(effect.run_id)
             case SetCordon(node=node, cordoned=True):

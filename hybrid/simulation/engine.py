@@ -119,6 +119,11 @@ class SimEngine:
             if node.runs.pop(run_id, None) is not None:
                 self._runs.pop(run_id, None)
 
+    def forget(self, node_id: NodeId) -> None:
+        """List a node no more; what it ran stays in :attr:`lives`."""
+        self._hear()
+        self.nodes.pop(node_id, None)
+
     def cordon(self, node_id: NodeId, words: str, epoch: int) -> None:  # noqa: ARG002
         """Only we place runs here: nothing to tell anybody."""
         self._node(node_id, epoch)

@@ -146,3 +146,11 @@ def test_nodes_and_ranks_are_those_of_the_mailbox(engine: AgentEngine) -> None:
     assert [node.id for node in engine.inventory()] == ["n1", "n2"]
     assert engine.list_runs() == ()
     assert engine.name == "agent"
+
+
+def test_a_forgotten_node_is_not_listed_and_its_token_opens_nothing(
+    engine: AgentEngine, mailbox: MemoryMailbox
+) -> None:
+    engine.forget(NodeId("n1"))
+    assert [report.id for report in engine.inventory()] == ["n2"]
+    assert mailbox.node_of("token of n1") is None

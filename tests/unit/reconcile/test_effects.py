@@ -31,6 +31,7 @@ from hybrid.reconcile.effects import (
     AcknowledgeRun,
     Effect,
     ExtendLease,
+    ForgetNode,
     LaunchMachine,
     SetCordon,
     StartRun,
@@ -363,3 +364,14 @@ def test_calls_have_names_by_which_they_are_made_once_at_a_time() -> None:
     observation = an_observation(nodes=(a_node_report(),), ranks=(an_ended_rank("j8.1"),))
     keys = [effect.key for effect in calls(world, observation)]
     assert keys == ["launch:c1", "terminate:i-1", "start:j1.1", "acknowledge:j8.1"]
+
+
+def test_a_machine_of_a_claim_that_is_over_is_forgotten_once_nothing_runs_on_it() -> None:
+    report = a_node_report(claim_id=ClaimId("c1"))
+    observation = an_observation(nodes=(report,))
+    assert calls(a_world(), observation) == [ForgetNode(node_id=NodeId("n1"), engine="agent")]
+    assert calls(a_world(a_claim(lease_sent_until=NOW + 9e9)), observation) == []
+    assert calls(a_world(a_node()), observation) == []
+    assert calls(a_world(a_run(), a_job(state=JobState.RUNNING)), observation) == []
+    assert calls(a_world(), an_observation(nodes=(a_node_report(),))) == []
+    assert calls(a_world(), Observation(at=NOW, heard_since=0)) == []
