@@ -276,7 +276,8 @@ def log_to_stderr() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        # looked up for every logger: standard error may be another by then
+        logger_factory=lambda *_names: structlog.WriteLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
 

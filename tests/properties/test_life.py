@@ -32,6 +32,7 @@ from hypothesis.stateful import (
 
 from hybrid.domain.job_spec import Market
 from hybrid.ports.store import Store
+from hybrid.services.log_lines import log_to_stderr
 from hybrid.simulation.memory_store import MemoryStore
 from hybrid.store import SqlStore
 from tests.doubles.life import HOME, LIST_MICROS, ZONE, Life
@@ -302,7 +303,7 @@ def _quiet_log() -> Iterator[None]:
     """Thousands of lines of trouble that is meant to be."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     yield
-    structlog.reset_defaults()
+    log_to_stderr(level="info")
 
 
 TestAnyLife = AnyLife.TestCase
