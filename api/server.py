@@ -18,7 +18,8 @@ import uvicorn
 
 from api.app import create_app
 from hybrid.bootstrap import App, StartupError, build
-from hybrid.config import Settings, is_loopback
+from hybrid.config import Settings
+from hybrid.domain.addresses import is_loopback
 from hybrid.services.log_lines import log_to_stderr
 
 __all__ = ["Ready", "Server", "StartupError", "serve"]

@@ -6,7 +6,6 @@ the state directory, if there is one.
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -21,11 +20,12 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
+from hybrid.domain.addresses import is_loopback
 from hybrid.domain.job_spec import Name, Written
 from hybrid.domain.quantities import Seconds
 from hybrid.services.errors import StartupError
 
-__all__ = ["ProviderSettings", "Settings", "StartupError", "is_loopback", "load_settings"]
+__all__ = ["ProviderSettings", "Settings", "StartupError", "load_settings"]
 
 DEFAULT_PORT = 8440
 
@@ -34,16 +34,6 @@ def default_state_dir() -> Path:
     """``$XDG_DATA_HOME/hybrid``, or ``~/.local/share/hybrid``."""
     base = os.environ.get("XDG_DATA_HOME")
     return (Path(base) if base else Path.home() / ".local" / "share") / "hybrid"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what is bound to ``host``."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 class ProviderSettings(Written):

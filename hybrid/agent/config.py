@@ -8,7 +8,6 @@ directory); ``HYBRID_VIRTUAL_GPUS`` declares GPUs where there is no driver;
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import shlex
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, StringConstraints, ValidationError
 
+from hybrid.domain.addresses import is_loopback
 from hybrid.domain.job_spec import Name, Written
 from hybrid.domain.quantities import Seconds
 
@@ -114,13 +114,7 @@ class AgentConfig(Written):
     @property
     def server_is_local(self) -> bool:
         """Whether the server is on this very machine."""
-        host = urlsplit(self.server).hostname or ""
-        if host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(urlsplit(self.server).hostname or "")
 
     def token_to_join(self) -> str | None:
         """The join token, from where it is kept; None if there is none. Raises AgentConfigError."""

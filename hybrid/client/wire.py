@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import httpx
 import tenacity
 
 from hybrid.client.errors import Fault, Problem, Unreachable
+from hybrid.domain.addresses import is_loopback
 
 CONNECT_S = 5.0
 ANSWER_S = 30.0
@@ -146,10 +146,4 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _is_local(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(urlsplit(url).hostname or "")

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hybrid import registry
-from hybrid.config import Settings, StartupError, is_loopback, load_settings
+from hybrid.config import Settings, StartupError, load_settings
+from hybrid.domain.addresses import is_loopback
 
 
 @pytest.fixture(autouse=True)
