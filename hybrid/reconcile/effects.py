@@ -157,11 +157,12 @@ def due(
 ) -> tuple[Effect, ...]:
     """Every call that is due now, in a fixed order."""
     ranks = ranks_by_run(observation)
+    listeners = _Listeners(observation, rules)
     return (
         *_launches(world, now),
         *_terminations(world, observation, now, rules),
-        *_run_calls(world, observation, ranks, now, epoch, rules),
-        *_acknowledgements(world, observation, ranks, rules),
+        *_run_calls(world, observation, ranks, now, epoch, listeners),
+        *_acknowledgements(world, observation, ranks, listeners),
         *_forgettings(world, observation),
         *_cordons(world),
         *_leases(world),
@@ -228,9 +229,8 @@ def _run_calls(
     ranks: dict[RunId, dict[int, RankReport]],
     now: float,
     epoch: int,
-    rules: SyncRules,
+    listeners: _Listeners,
 ) -> Iterator[StartRun | StopRun]:
-    listeners = _Listeners(observation, rules)
     # most runs simply go on: nothing is built for them
     called = [r for r in world.runs.values() if r.state in _CALLED]
     for run in sorted(called, key=lambda r: (r.assigned_at, r.id)):
@@ -348,13 +348,12 @@ def _acknowledgements(
     world: World,
     observation: Observation,
     ranks: dict[RunId, dict[int, RankReport]],
-    rules: SyncRules,
+    listeners: _Listeners,
 ) -> Iterator[AcknowledgeRun]:
     ended = sorted(ranks.keys() - world.runs.keys())
     if not ended:
         return
     engines = _engine_of_runs(observation)
-    listeners = _Listeners(observation, rules)
     for run_id in ended:
         if all(listeners.is_over(rank) for rank in ranks[run_id].values()):
             yield AcknowledgeRun(run_id=run_id, engine=engines[run_id])

@@ -15,7 +15,7 @@ from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.node import NodeState
-from hybrid.domain.pool_spec import BurstPool
+from hybrid.domain.pool_spec import Boot, BurstPool
 from hybrid.ledger.charges import charge_micros
 from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
 from hybrid.ports.observation import Known, MachineFacts, Observation
@@ -121,15 +121,20 @@ def _adopted(drafts: Drafts, claim: Claim, machine: Machine, now: float) -> Clai
         cause="found in the cloud's list",
         machine_id=machine.id,
         launched_at=machine.launched_at,
-        boot_deadline_at=machine.launched_at + _boot_deadline_s(drafts, claim),
+        boot_deadline_at=machine.launched_at + boot_deadline_s(drafts, claim),
     )
 
 
-def _boot_deadline_s(drafts: Drafts, claim: Claim) -> float:
+def boot_deadline_s(drafts: Drafts, claim: Claim) -> float:
+    """For how long the machine of a claim may take to join; the document's default once the pool
+    has been removed."""
+    pool = _pool_of(drafts, claim)
+    return Boot().deadline if pool is None else pool.boot.deadline
+
+
+def _pool_of(drafts: Drafts, claim: Claim) -> BurstPool | None:
     pool = drafts.world.pools.get(claim.pool)
-    if pool is not None and isinstance(pool.spec, BurstPool):
-        return pool.spec.boot.deadline
-    return 900.0
+    return pool.spec if pool is not None and isinstance(pool.spec, BurstPool) else None
 
 
 def _machine_over(
@@ -242,15 +247,15 @@ def settled(
 
 def _cost_micros(drafts: Drafts, claim: Claim, began: float, ended_at: float) -> int:
     price = claim.offer.price_micros_per_hour
-    pool = drafts.world.pools.get(claim.pool)
-    if pool is None or not isinstance(pool.spec, BurstPool):
+    pool = _pool_of(drafts, claim)
+    if pool is None:
         return charge_micros(price, launched_at=began, ended_at=ended_at)
     return charge_micros(
         price,
         launched_at=began,
         ended_at=ended_at,
-        disk_gib=pool.spec.disk,
-        disk_usd_per_gib_hour=pool.spec.disk_usd_per_gib_hour,
+        disk_gib=pool.disk,
+        disk_usd_per_gib_hour=pool.disk_usd_per_gib_hour,
     )
 
 

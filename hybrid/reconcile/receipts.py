@@ -12,7 +12,6 @@ from hybrid.domain.breaker import covers
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ledger_entry import EntryKind
-from hybrid.domain.pool_spec import BurstPool
 from hybrid.domain.run import RunState
 from hybrid.ports.capacity import Machine
 from hybrid.ports.errors import (
@@ -33,7 +32,7 @@ from hybrid.reconcile.effects import (
     StartRun,
     TerminateMachine,
 )
-from hybrid.reconcile.machines import entry, trip
+from hybrid.reconcile.machines import boot_deadline_s, entry, trip
 
 _DEFINITE = (CapacityUnavailable, QuotaExceeded, InvalidRequest)
 
@@ -105,15 +104,13 @@ def _launched(drafts: Drafts, draft: Draft, claim: Claim | None, receipt: Receip
 
 
 def _booting(drafts: Drafts, claim: Claim, machine: Machine, now: float) -> Claim:
-    pool = drafts.world.pools.get(claim.pool)
-    deadline_s = pool.spec.boot.deadline if pool and isinstance(pool.spec, BurstPool) else 900.0
     return claim.to(
         ClaimState.BOOTING,
         at=now,
         cause=f"machine {machine.id}",
         machine_id=machine.id,
         launched_at=machine.launched_at,
-        boot_deadline_at=now + deadline_s,
+        boot_deadline_at=now + boot_deadline_s(drafts, claim),
     )
 
 
