@@ -39,8 +39,10 @@ NODES, GPUS_PER_NODE = 4, 8
 USD_PER_GPU_HOUR = Decimal("2.5")
 NOISE_SIGMA = 0.5
 NOISE_SEEDS = (1, 2, 3, 4, 5)
-EXACT_REPLAYS, NOISY_REPLAYS, QUICK_REPLAYS = 9, 4, 4
-"""Replays for tuning one workload; 20 would be allowed."""
+EXACT_REPLAYS, NOISY_REPLAYS, QUICK_REPLAYS = 9, 3, 4
+"""Replays for tuning one workload. More are made only while none has kept the allowed wait."""
+MOST_REPLAYS = 20
+"""As many as the comparison allows."""
 FIRST_VALUE_USD = 12.5
 LONGEST_RUN_S = 90 * 86_400.0
 
@@ -156,13 +158,16 @@ def tune(
 
     ``play`` gives (GPU-hours, mean wait in hours) for a value. Waits fall as the value grows, but
     not strictly: the search walks until it has a value on either side, then interpolates between
-    their logarithms, and keeps the best it saw. Raises ValueError when no value will do.
+    their logarithms, and keeps the best it saw of ``most`` replays; while none has kept the
+    allowed wait it goes on, up to ``MOST_REPLAYS``. Raises ValueError when no value will do.
     """
     too_long: tuple[float, float] | None = None
     allowed: tuple[float, float] | None = None
     best: Tuned | None = None
     at = math.log(guess)
-    for replays in range(1, most + 1):
+    replays = 0
+    while replays < (most if best is not None else MOST_REPLAYS):
+        replays += 1
         gpu_hours, wait_h = play(math.exp(at))
         excess = math.log(max(wait_h, 1e-6) / allowed_wait_h) if allowed_wait_h > 0 else wait_h
         if excess <= 0:
@@ -171,11 +176,10 @@ def tune(
                 best = Tuned(math.exp(at), gpu_hours, wait_h, replays)
         else:
             too_long = at, excess
-        if replays < most:
-            at = _next(at, excess, too_long, allowed)
+        at = _next(at, excess, too_long, allowed)
     if best is None:
         raise ValueError(f"no value keeps the mean wait within {allowed_wait_h} h")
-    return Tuned(best.value_usd_per_hour, best.gpu_hours, best.wait_h, most)
+    return Tuned(best.value_usd_per_hour, best.gpu_hours, best.wait_h, replays)
 
 
 def _next(

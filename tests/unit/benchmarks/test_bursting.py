@@ -25,6 +25,12 @@ def test_tuning_ends_just_within_the_allowed_wait() -> None:
     assert found.replays == 12
 
 
+def test_tuning_goes_on_while_nothing_has_kept_the_allowed_wait() -> None:
+    found = tune(falling, 1e-4, most=2)
+    assert found.wait_h <= 1e-4
+    assert 2 < found.replays <= 20
+
+
 def test_tuning_says_when_no_value_will_do() -> None:
     with pytest.raises(ValueError, match="no value keeps the mean wait"):
         tune(lambda value: (value, 5.0), 0.1, most=4)
