@@ -50,6 +50,7 @@ from hybrid.services.logs import Logs
 from hybrid.services.nodes import Nodes
 from hybrid.services.offers import Offered, OffersSeen
 from hybrid.services.policy import Policies
+from hybrid.services.policy_trial import PolicyTrials
 from hybrid.services.pools import Pools
 from hybrid.services.quoting import Quoting
 from hybrid.services.sight import Sight
@@ -95,6 +96,7 @@ class App:
     claims: Claims
     offered: Offered
     policies: Policies
+    trials: PolicyTrials
     spending: Spending
     happenings: Happenings
     uploads: Uploads
@@ -214,6 +216,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         claims=Claims(store),
         offered=Offered(lambda: loop.tick.observation, loop.tick.observer),
         policies=policies,
+        trials=PolicyTrials(policies, sight),
         spending=Spending(store, clock),
         happenings=Happenings(store),
         uploads=Uploads(artifacts, store, live, clock),

@@ -44,12 +44,42 @@ class PolicyError(Exception):
         super().__init__("\n".join(str(problem) for problem in problems))
 
 
+@dataclass(frozen=True, slots=True)
+class ReadPolicy:
+    """A document, and where its keys and values stand in its text."""
+
+    document: PolicyDocument
+    source: Source
+
+    def place(self, path: Path) -> tuple[int, int]:
+        """Line and column of what ``path`` leads to, or of its nearest surroundings."""
+        mark = self.source.mark(path, key=False)
+        return mark.line, mark.column
+
+
+def decoded(data: bytes) -> str:
+    """The text of a file; raises PolicyError with the place of the first byte that is none."""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = data[: error.start]
+        line = before.count(b"\n") + 1
+        column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", errors="replace")) + 1
+        problem = Problem(line, column, "", "not text in UTF-8", "save the file as UTF-8")
+        raise PolicyError((problem,)) from error
+
+
 def parse_policy(text: str) -> PolicyDocument:
     """The document written in ``text`` (YAML, or JSON as a part of it); raises PolicyError.
 
     Bounded: at most 1 MiB, 32 levels and 100,000 values, aliases counted as often as they are
     used. A field that is not known is refused, as is a key given twice.
     """
+    return read_policy(text).document
+
+
+def read_policy(text: str) -> ReadPolicy:
+    """The same, with the places of what was written."""
     try:
         source = read(text)
     except BadYaml as error:
@@ -65,7 +95,7 @@ def parse_policy(text: str) -> PolicyDocument:
             (Problem(mark.line, mark.column, "", what, f"known: {_names(PolicyDocument)}"),)
         )
     try:
-        return PolicyDocument.model_validate(data)
+        return ReadPolicy(PolicyDocument.model_validate(data), source)
     except ValidationError as error:
         found = {p for detail in error.errors() for p in _problems(detail, source)}
         in_order = sorted(found, key=lambda p: (p.line, p.column, p.path, p.message))

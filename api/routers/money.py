@@ -5,23 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Path, Query, Response
 
-from api.deps import Admin, Product, Viewer
+from api.deps import Admin, Operator, Product, Viewer
 from api.etags import IfMatch, expected, tag
 from api.problems import documented
-from api.schemas.money import (
-    BudgetList,
+from api.schemas.money import BudgetList, ShownBudget, TeamUsage, Usage
+from api.schemas.policy import (
     PolicyCheck,
+    PolicyHistory,
+    PolicyRollback,
     PolicyText,
-    ShownBudget,
-    ShownDifference,
+    PolicyTrial,
     ShownPolicy,
-    TeamUsage,
-    Usage,
 )
 from api.schemas.shown import instant, usd
 from hybrid.ports.store import PolicyVersion
+from hybrid.services.policy import HISTORY_PAGE
 
 router = APIRouter()
 
@@ -88,14 +88,59 @@ def put_policy(
 @router.post("/policy:check", tags=["policy"], responses=documented(413, 415))
 def check_policy(body: PolicyText, app: Product, who: Viewer) -> PolicyCheck:  # noqa: ARG001
     """Whether a text is a policy, and what putting it in force would change. Nothing is kept."""
-    version, changes = app.policies.check(body.document)
-    return PolicyCheck(
-        version=version.version,
-        changes=tuple(
-            ShownDifference(path=each.path, before=each.before, after=each.after)
-            for each in changes
-        ),
+    return PolicyCheck.of(app.trials.check(body.document))
+
+
+@router.post("/policy:diff", tags=["policy"], responses=documented(413, 415))
+def diff_policy(body: PolicyText, app: Product, who: Operator) -> PolicyTrial:
+    """What a policy would decide for the jobs that are there now, beside what is decided: each
+    job's decision before and after, in dollars and minutes. Nothing is kept or acted upon."""
+    return PolicyTrial.of(app.trials.trial(who, body.document))
+
+
+@router.get("/policy/versions", tags=["policy"])
+def list_policy_versions(
+    app: Product,
+    who: Viewer,  # noqa: ARG001
+    limit: Annotated[int, Query(ge=1, le=HISTORY_PAGE)] = 50,
+    before: Annotated[
+        int | None, Query(ge=1, le=2**31 - 1, description="Only versions under this one")
+    ] = None,
+) -> PolicyHistory:
+    """Who put what in force, when and why; newest first."""
+    found = app.policies.history(limit=limit, before=before)
+    more = len(found) == limit and found[-1].version > 1
+    return PolicyHistory(
+        versions=tuple(map(_shown, found)), next_before=found[-1].version if more else None
     )
+
+
+@router.get("/policy/versions/{version}", tags=["policy"], responses=documented(404))
+def get_policy_version(
+    app: Product,
+    who: Viewer,  # noqa: ARG001
+    version: Annotated[int, Path(ge=0, le=2**31 - 1)],
+) -> ShownPolicy:
+    """One version of the policy, in force or not. Decisions name the version they were made
+    under."""
+    return _shown(app.policies.version(version))
+
+
+@router.post("/policy:rollback", tags=["policy"], responses=documented(404, 412, 413, 415))
+def roll_policy_back(
+    body: PolicyRollback, app: Product, who: Admin, response: Response, if_match: IfMatch = None
+) -> ShownPolicy:
+    """Put an earlier version in force again, as a version of its own. With If-Match only over the
+    version that was read, else 412."""
+    over = expected(if_match)
+    stored = app.policies.rollback(
+        body.version,
+        over=app.store.policy().version if over is None else over,
+        by=who.name,
+        why=body.why,
+    )
+    tag(response, stored.version)
+    return _shown(stored)
 
 
 def _shown(stored: PolicyVersion) -> ShownPolicy:

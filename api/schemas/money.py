@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from pydantic import Field
 
@@ -73,35 +72,3 @@ class Usage(Shown):
     teams: tuple[TeamUsage, ...]
     cloud_cost_usd: Usd
     held_usd: Usd
-
-
-class ShownPolicy(Shown):
-    """The policy in force."""
-
-    version: int = Field(description="Its ETag; If-Match wants it. 0: none has been set")
-    document: str = Field(description="YAML, as it was written")
-    actor: str
-    at: datetime | None
-    why: str
-
-
-class PolicyText(Shown):
-    """A policy to check or to put in force."""
-
-    document: str = Field(max_length=1_000_000, description="YAML")
-    why: str = Field(default="", max_length=500, description="For those who read the history.")
-
-
-class ShownDifference(Shown):
-    """One place where two policies differ."""
-
-    path: str
-    before: Any
-    after: Any
-
-
-class PolicyCheck(Shown):
-    """What putting a policy in force would change."""
-
-    version: int = Field(description="The one it was compared with")
-    changes: tuple[ShownDifference, ...]

@@ -26,6 +26,14 @@ _Loader.yaml_implicit_resolvers = {
 def read_text(file: Path) -> str:
     """The text of a file, or of standard input for ``-``; CliError in one line."""
     try:
+        return read_bytes(file).decode()
+    except UnicodeDecodeError as problem:
+        raise CliError(Exit.USAGE, f"{file}: not text in UTF-8") from problem
+
+
+def read_bytes(file: Path) -> bytes:
+    """What a file has, or standard input for ``-``; CliError in one line."""
+    try:
         if str(file) == "-":
             data = sys.stdin.buffer.read(MAX_BYTES + 1)
         else:
@@ -33,9 +41,7 @@ def read_text(file: Path) -> str:
                 data = opened.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:
             raise CliError(Exit.USAGE, f"{file}: a document has at most {MAX_BYTES} bytes")
-        return data.decode()
-    except UnicodeDecodeError as problem:
-        raise CliError(Exit.USAGE, f"{file}: not text in UTF-8") from problem
+        return data
     except OSError as problem:
         raise CliError(Exit.USAGE, f"{file}: {problem.strerror}") from problem
 

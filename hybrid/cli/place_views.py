@@ -1,4 +1,4 @@
-"""Pools, nodes, offers, claims, budgets and policies as tables."""
+"""Pools, nodes, offers, claims and budgets as tables."""
 
 from __future__ import annotations
 
@@ -179,29 +179,4 @@ def budgets(found: said.BudgetList) -> Any:
             for each in found.budgets
         ),
         empty="no budget covers you; budgets are part of the policy",
-    )
-
-
-def policy_check(found: said.PolicyCheck) -> Any:
-    """What a policy would change."""
-    if not found.changes:
-        return line(f"a policy; it changes nothing against version {found.version}")
-    return stack(
-        line(f"a policy; against version {found.version} it changes:"),
-        table(
-            ("what", "from", "to"),
-            ((each.path, _value(each.before), _value(each.after)) for each in found.changes),
-        ),
-    )
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, str):
-        return value
-    return (
-        yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
-        .removesuffix("\n...\n")
-        .rstrip()
     )

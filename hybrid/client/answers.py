@@ -355,11 +355,79 @@ class Change(Answer):
     after: Any
 
 
+class Doubt(Answer):
+    """What is valid in a policy and can hardly be meant."""
+
+    line: int
+    column: int
+    path: str
+    message: str
+    hint: str
+
+
 class PolicyCheck(Answer):
     """What putting a policy in force would change."""
 
     version: int
     changes: tuple[Change, ...]
+    warnings: tuple[Doubt, ...]
+
+
+class PolicyHistory(Answer):
+    """Versions of the policy, newest first."""
+
+    versions: tuple[Policy, ...]
+    next_before: int | None
+
+
+class Outlook(Answer):
+    """What one policy decides for a job."""
+
+    verdict: str
+    option: str
+    sentence: str
+    reason_code: str
+    cloud_usd: Decimal | None
+    total_usd: Decimal | None
+    start_at: datetime | None
+    finish_at: datetime | None
+
+
+class DecisionChange(Answer):
+    """One job that is decided otherwise."""
+
+    job_id: str
+    name: str
+    team: str
+    before: Outlook
+    after: Outlook
+    cloud_change_usd: Decimal
+    finish_change_s: float | None
+
+
+class PlanSums(Answer):
+    """What one plan comes to."""
+
+    verdicts: dict[str, int]
+    cloud_usd: Decimal
+    held_now_usd: Decimal
+    machines_asked: int
+    runs_stopped: int
+    mean_finish_s: float
+
+
+class PolicyTrial(Answer):
+    """The jobs of now under the policy in force and under another one."""
+
+    version: int
+    at: datetime
+    settings: tuple[Change, ...]
+    jobs: int
+    changed: int
+    changes: tuple[DecisionChange, ...]
+    before: PlanSums
+    after: PlanSums
+    unknown: tuple[str, ...]
 
 
 class Token(Answer):

@@ -169,6 +169,33 @@ class HybridClient:
         body = {"document": document}
         return self._ask(said.PolicyCheck, "POST", "/v1/policy:check", again=True, json=body)
 
+    def diff_policy(self, document: str) -> said.PolicyTrial:
+        """What a policy would decide for the jobs that are there now; nothing is acted upon."""
+        body = {"document": document}
+        # two plans of a long queue take longer than other answers
+        timeout = httpx.Timeout(TRANSFER_S, connect=CONNECT_S)
+        return self._ask(
+            said.PolicyTrial, "POST", "/v1/policy:diff", again=True, json=body, timeout=timeout
+        )
+
+    def policy_history(self, *, limit: int = 50, before: int | None = None) -> said.PolicyHistory:
+        """Who put what in force, when and why; newest first."""
+        params: dict[str, Any] = {"limit": limit}
+        if before is not None:
+            params["before"] = before
+        return self._ask(said.PolicyHistory, "GET", "/v1/policy/versions", params=params)
+
+    def policy_version(self, version: int) -> said.Policy:
+        """One version of the policy, in force or not."""
+        return self._ask(said.Policy, "GET", f"/v1/policy/versions/{version}")
+
+    def roll_policy_back(self, to: int, *, why: str = "", over: int | None = None) -> said.Policy:
+        """Put an earlier version in force again; ``over``: only over this version."""
+        body = {"version": to, "why": why}
+        return self._ask(
+            said.Policy, "POST", "/v1/policy:rollback", json=body, headers=_if_match(over)
+        )
+
     def apply_policy(self, document: str, *, why: str = "", over: int | None = None) -> said.Policy:
         """Put a policy in force; ``over``: only over this version."""
         body = {"document": document, "why": why}

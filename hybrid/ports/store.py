@@ -225,6 +225,10 @@ class PolicyVersion:
     why: str
 
 
+NO_POLICY = PolicyVersion(version=0, document="", actor="", at=0.0, why="")
+"""What is in force before any policy was set."""
+
+
 class Store(Protocol):
     """What is remembered. All methods may be called from any thread."""
 
@@ -300,8 +304,9 @@ class Store(Protocol):
         """Ledger entries in order."""
         ...
 
-    def balances(self, *, now: float) -> tuple[Balance, ...]:
-        """Every budget with what is charged and held in its current period."""
+    def balances(self, *, now: float, under: Sequence[Budget] | None = None) -> tuple[Balance, ...]:
+        """Every budget with what is charged and held in its current period; ``under``: what it
+        would be if these were the budgets (raises UnknownTimezone)."""
         ...
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:
@@ -310,4 +315,12 @@ class Store(Protocol):
 
     def policy(self) -> PolicyVersion:
         """The current policy (version 0, an empty document, before any was set)."""
+        ...
+
+    def policy_of(self, version: int) -> PolicyVersion | None:
+        """A version of the policy that is or was in force; 0 is the empty document."""
+        ...
+
+    def policies(self, *, limit: int, before: int | None = None) -> tuple[PolicyVersion, ...]:
+        """Versions of the policy, newest first; ``before``: only those under it."""
         ...

@@ -9,9 +9,13 @@ from typing import Any
 from hybrid.domain.event import Event, EventKind
 from hybrid.ports.clock import Clock
 from hybrid.ports.store import Bundle, Note, PolicyVersion, SetBudgets, SetPolicy, Store
-from hybrid.services.errors import Fault, Refused, Stale
+from hybrid.services.errors import Fault, NotFound, Refused, Stale
 from policies.document import PolicyDocument
-from policies.loading import PolicyError, parse_policy
+from policies.doubts import Surroundings, doubts
+from policies.loading import PolicyError, ReadPolicy, dotted, parse_policy, read_policy
+
+HISTORY_PAGE = 200
+"""Versions that are told at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +25,30 @@ class Difference:
     path: str
     before: Any
     after: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDoubt:
+    """What in a document can hardly be meant, with its place (counted from 1)."""
+
+    line: int
+    column: int
+    path: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a text would change, against which version, and what is doubtful in it."""
+
+    version: PolicyVersion
+    changes: tuple[Difference, ...]
+    doubts: tuple[PlacedDoubt, ...]
+
+
+NOT_KNOWN = Surroundings()
+"""Nothing is known of the place: the document is looked at alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +64,42 @@ class Policies:
         stored = self.store.policy()
         return stored, parse_policy(stored.document)
 
-    def check(self, text: str) -> tuple[PolicyVersion, tuple[Difference, ...]]:
-        """What putting ``text`` in force would change, and of which version; Refused, with the
-        place of each fault, when it is no policy."""
+    def check(self, text: str, there: Surroundings = NOT_KNOWN) -> Check:
+        """What putting ``text`` in force would change, of which version, and what in it can hardly
+        be meant; Refused, with the place of each fault, when it is no policy."""
         stored, now_in_force = self.current()
-        proposed = parsed(text)
-        return stored, tuple(
-            _differences("", now_in_force.model_dump(mode="json"), proposed.model_dump(mode="json"))
+        proposed = read(text)
+        return Check(
+            stored,
+            settings_that_differ(now_in_force, proposed.document),
+            placed_doubts(proposed, there),
         )
+
+    def history(
+        self, *, limit: int = HISTORY_PAGE, before: int | None = None
+    ) -> tuple[PolicyVersion, ...]:
+        """Who put what in force, when and why; newest first."""
+        return self.store.policies(limit=min(limit, HISTORY_PAGE), before=before)
+
+    def version(self, number: int) -> PolicyVersion:
+        """One version, in force or not; NotFound."""
+        found = self.store.policy_of(number)
+        if found is None:
+            newest = self.store.policy().version
+            raise NotFound(
+                "no_such_policy",
+                f"there is no version {number} of the policy; they go from 0 to {newest}",
+            )
+        return found
+
+    def rollback(self, to: int, *, over: int, by: str, why: str = "") -> PolicyVersion:
+        """Put an earlier version in force again, as a version of its own; Stale, NotFound.
+
+        It is read as strictly as when it was new: Refused where it is no policy any more.
+        """
+        earlier = self.version(to)
+        said = f"back to version {to}" + (f": {why}" if why else "")
+        return self.replace(earlier.document, over=over, by=by, why=said)
 
     def replace(self, text: str, *, over: int, by: str, why: str = "") -> PolicyVersion:
         """Put ``text`` in force in place of version ``over``, its budgets with it.
@@ -83,10 +139,24 @@ class Policies:
         return self.store.policy()
 
 
+def placed_doubts(policy: ReadPolicy, there: Surroundings) -> tuple[PlacedDoubt, ...]:
+    """What in a document can hardly be meant, in the order of the text."""
+    found = [
+        PlacedDoubt(*policy.place(each.path), dotted(each.path), each.message, each.hint)
+        for each in doubts(policy.document, there)
+    ]
+    return tuple(sorted(found, key=lambda each: (each.line, each.column, each.path)))
+
+
 def parsed(text: str) -> PolicyDocument:
     """The document; Refused with the place of each fault."""
+    return read(text).document
+
+
+def read(text: str) -> ReadPolicy:
+    """The document with its places; Refused with the place of each fault."""
     try:
-        return parse_policy(text)
+        return read_policy(text)
     except PolicyError as problem:
         faults = tuple(
             Fault(
@@ -99,6 +169,11 @@ def parsed(text: str) -> PolicyDocument:
         said = str(problem.problems[0])
         more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
         raise Refused("invalid_policy", said + more, errors=faults) from problem
+
+
+def settings_that_differ(before: PolicyDocument, after: PolicyDocument) -> tuple[Difference, ...]:
+    """Every place where two policies differ, what is not written included."""
+    return tuple(_differences("", before.model_dump(mode="json"), after.model_dump(mode="json")))
 
 
 def _differences(path: str, before: Any, after: Any) -> Iterator[Difference]:

@@ -29,16 +29,22 @@ class Sight:
     engines: tuple[str, ...]
     providers: tuple[str, ...]
 
-    def snapshot(self, policy: PolicyDocument) -> Snapshot:
-        """The frozen world of this moment."""
-        now = self.clock.now()
+    def snapshot(
+        self,
+        policy: PolicyDocument,
+        *,
+        at: float | None = None,
+        evaluations: int = QUOTE_EVALUATIONS,
+    ) -> Snapshot:
+        """The frozen world of this moment, or of another one (``at``) by the same rows."""
+        now = self.clock.now() if at is None else at
         seen = self.observation()
         return snapshot_of(
             self.live.world(),
             self._blind(now) if seen is None else seen,
             now=now,
             epoch=0,
-            evaluation_budget=QUOTE_EVALUATIONS,
+            evaluation_budget=evaluations,
             usage_half_life_s=policy.fair_share.half_life,
         )
 

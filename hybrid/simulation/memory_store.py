@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from hybrid.domain.budget import Balance
+from hybrid.domain.budget import Balance, Budget
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.event import Event
 from hybrid.domain.ids import ClaimId, JobId, NodeId
@@ -24,6 +24,7 @@ from hybrid.domain.run import Run
 from hybrid.domain.transitions import Step
 from hybrid.ledger.replay import Mismatch, mismatches, replay
 from hybrid.ports.store import (
+    NO_POLICY,
     Bundle,
     Committed,
     JobFilter,
@@ -41,7 +42,6 @@ from hybrid.store.rows import KINDS
 T = TypeVar("T")
 E = TypeVar("E", Job, Run, Claim, Node)
 
-NO_POLICY = PolicyVersion(version=0, document="", actor="", at=0.0, why="")
 _NOBODY = LoopLease("", 0, 0.0)
 
 
@@ -176,10 +176,13 @@ class MemoryStore:
             entries = tuple(self._rows.entries)
         return tuple(e for e in entries if claim_id is None or e.claim_id == claim_id)
 
-    def balances(self, *, now: float) -> tuple[Balance, ...]:
-        """Every budget with what is charged and held in its current period."""
+    def balances(self, *, now: float, under: Sequence[Budget] | None = None) -> tuple[Balance, ...]:
+        """Every budget with what is charged and held in its current period, or what it would be
+        ``under`` other budgets."""
         with self._lock:
-            return self._rows.balances_at(now)
+            if under is None:
+                return self._rows.balances_at(now)
+            return replay(under, self._rows.entries, now=now)
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:
         """What an unexpired idempotency key stands for."""
@@ -192,6 +195,16 @@ class MemoryStore:
         """The current policy."""
         policies = self._rows.policies
         return policies[-1] if policies else NO_POLICY
+
+    def policy_of(self, version: int) -> PolicyVersion | None:
+        """A version of the policy; 0 is the empty document."""
+        known = (NO_POLICY, *self._rows.policies)
+        return known[version] if 0 <= version < len(known) else None
+
+    def policies(self, *, limit: int, before: int | None = None) -> tuple[PolicyVersion, ...]:
+        """Versions of the policy, newest first."""
+        newest = [p for p in reversed(self._rows.policies) if before is None or p.version < before]
+        return tuple(newest[:limit])
 
     # --- care ---------------------------------------------------------------------------------
 

@@ -8,19 +8,20 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, Table, select, tuple_
+from sqlalchemy import Connection, Row, Select, Table, select, tuple_
 
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.event import Event
 from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job
 from hybrid.domain.run import Run
-from hybrid.ports.store import JobFilter, Page, PolicyVersion, Remembered
+from hybrid.ports.store import NO_POLICY, JobFilter, Page, PolicyVersion, Remembered
 from hybrid.store.documents import load
 from hybrid.store.tables import claims, events, jobs, policies, remembered, runs
 
 _NO_CURSOR = "not a cursor of a listing of jobs"
 _LAST_SEQ = 2**63 - 1
+_NO_VERSION = 2**31 - 1
 
 
 def nameable(*texts: str | None) -> bool:
@@ -134,9 +135,31 @@ def recall(connection: Connection, team: str, key: str, now: float) -> Remembere
 
 def current_policy(connection: Connection) -> PolicyVersion:
     """The newest policy."""
-    row = connection.execute(select(policies).order_by(policies.c.version.desc()).limit(1)).first()
-    if row is None:
-        return PolicyVersion(version=0, document="", actor="", at=0.0, why="")
+    newest = list_policies(connection, limit=1, before=None)
+    return newest[0] if newest else NO_POLICY
+
+
+def one_policy(connection: Connection, version: int) -> PolicyVersion | None:
+    """A version of the policy; 0 is the empty document."""
+    if version == 0:
+        return NO_POLICY
+    if not 0 < version < _NO_VERSION:
+        return None
+    row = connection.execute(select(policies).where(policies.c.version == version)).first()
+    return None if row is None else _policy(row)
+
+
+def list_policies(
+    connection: Connection, *, limit: int, before: int | None
+) -> tuple[PolicyVersion, ...]:
+    """Versions of the policy, newest first."""
+    question = select(policies).order_by(policies.c.version.desc()).limit(limit)
+    if before is not None:
+        question = question.where(policies.c.version < min(before, _NO_VERSION))
+    return tuple(_policy(row) for row in connection.execute(question))
+
+
+def _policy(row: Row[Any]) -> PolicyVersion:
     return PolicyVersion(
         version=row.version, document=row.document, actor=row.actor, at=row.at, why=row.why
     )

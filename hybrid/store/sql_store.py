@@ -8,7 +8,7 @@ from typing import Self
 
 from sqlalchemy import Connection, Table, select, update
 
-from hybrid.domain.budget import Balance
+from hybrid.domain.budget import Balance, Budget
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.event import Event
 from hybrid.domain.ids import ClaimId, JobId, NodeId
@@ -34,16 +34,19 @@ from hybrid.store.backup import back_up
 from hybrid.store.commit import Accept, Commit, Refused, SqlGround, begin, lease_after
 from hybrid.store.database import Database
 from hybrid.store.documents import load, load_decision
+from hybrid.store.ground import Account
 from hybrid.store.mailbox import MailboxRows
-from hybrid.store.money import load_balances, load_entries
+from hybrid.store.money import Money, load_balances, load_entries
 from hybrid.store.questions import (
     current_policy,
     document,
     list_claims,
     list_events,
     list_jobs,
+    list_policies,
     list_runs,
     nameable,
+    one_policy,
     recall,
 )
 from hybrid.store.reading import load_world
@@ -208,9 +211,14 @@ class SqlStore(MailboxRows, AccessRows):
             return ()
         return self._database.read(lambda connection: load_entries(connection, claim_id))
 
-    def balances(self, *, now: float) -> tuple[Balance, ...]:
-        """Every budget with what is charged and held in its current period."""
-        return self._database.read(lambda connection: load_balances(connection, now))
+    def balances(self, *, now: float, under: Sequence[Budget] | None = None) -> tuple[Balance, ...]:
+        """Every budget with what is charged and held in its current period, or what it would be
+        ``under`` other budgets."""
+        if under is None:
+            return self._database.read(lambda connection: load_balances(connection, now))
+        return self._database.read(
+            lambda connection: Money(connection, now).with_budgets(Account(()), under).balances
+        )
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:
         """What an unexpired idempotency key stands for."""
@@ -221,6 +229,16 @@ class SqlStore(MailboxRows, AccessRows):
     def policy(self) -> PolicyVersion:
         """The current policy (version 0, an empty document, before any was set)."""
         return self._database.read(current_policy)
+
+    def policy_of(self, version: int) -> PolicyVersion | None:
+        """A version of the policy; 0 is the empty document."""
+        return self._database.read(lambda connection: one_policy(connection, version))
+
+    def policies(self, *, limit: int, before: int | None = None) -> tuple[PolicyVersion, ...]:
+        """Versions of the policy, newest first."""
+        return self._database.read(
+            lambda connection: list_policies(connection, limit=limit, before=before)
+        )
 
     # --- care ---------------------------------------------------------------------------------
 

@@ -341,3 +341,27 @@ def test_a_balance_shows_its_budget_and_the_start_of_its_period(store: WholeStor
     set_budgets(store, budget)
     midnight = at("2026-05-02T00:00:00")
     assert store.balances(now=midnight + 5) == (Balance(budget=budget, period_start_at=midnight),)
+
+
+# --- under other budgets -------------------------------------------------------------------------
+
+
+def test_what_balances_would_be_under_other_budgets_is_asked_and_nothing_kept(
+    store: WholeStore,
+) -> None:
+    set_budgets(store, a_budget("org", 10))
+    change(
+        store,
+        post("h1", 600_000),
+        post("c1", 200_000, EntryKind.CHARGE, team="blue"),
+        post("c2", 300_000, EntryKind.CHARGE, at=NOW - 40 * DAY_S),
+    )
+    others = (
+        a_budget("reds", 1, scope=Scope.TEAM, subject="red"),
+        a_budget("monthly", 5, period=Period.ROLLING, rolling_days=30),
+    )
+    assert [
+        (b.name, b.charged_micros, b.held_micros) for b in store.balances(now=NOW, under=others)
+    ] == [("reds", 300_000, 600_000), ("monthly", 200_000, 600_000)]
+    assert store.balances(now=NOW, under=()) == ()
+    assert [b.name for b in store.balances(now=NOW)] == ["org"]

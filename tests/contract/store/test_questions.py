@@ -12,7 +12,7 @@ from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import ClaimId, JobId, NodeId
 from hybrid.domain.job import JobState
 from hybrid.domain.run import RunState
-from hybrid.ports.store import JobFilter, Note
+from hybrid.ports.store import JobFilter, Note, SetPolicy
 from tests.contract.store.conftest import WholeStore
 from tests.doubles.build import NOW, a_claim, a_job, a_run, a_spec
 from tests.doubles.committing import change, put
@@ -187,3 +187,22 @@ def test_events_are_numbered_and_kept_in_order(store: WholeStore) -> None:
     assert [event for _, event in store.events(job_id=JobId("j1"))] == said[1::2]
     assert store.events(job_id=JobId("j1"), after=numbers[2], limit=1) == (numbered[3],)
     assert store.events(after=10**30) == ()
+
+
+# --- policies ------------------------------------------------------------------------------------
+
+
+def test_every_version_of_the_policy_is_kept(store: WholeStore) -> None:
+    assert (store.policies(limit=9), store.policy_of(0)) == ((), store.policy())
+    for version, text in enumerate(("a: 1", "b: 2", "c: 3")):
+        change(store, SetPolicy(text, version, actor="ann", at=NOW + version, why=f"w{version}"))
+    assert [(p.version, p.document, p.why) for p in store.policies(limit=2)] == [
+        (3, "c: 3", "w2"),
+        (2, "b: 2", "w1"),
+    ]
+    assert [p.version for p in store.policies(limit=9, before=3)] == [2, 1]
+    assert store.policies(limit=9, before=2**40) == store.policies(limit=9)
+    found = store.policy_of(2)
+    assert found is not None
+    assert (found.document, found.actor, found.at) == ("b: 2", "ann", NOW + 1)
+    assert [store.policy_of(n) for n in (-1, 4, 2**40)] == [None, None, None]

@@ -400,6 +400,34 @@ def test_a_policy_is_checked_put_in_force_and_brings_its_budgets(admin: AsgiClie
     assert admin.put("/v1/policy", json={"document": ""}).json()["version"] == 2
 
 
+def test_a_policy_is_compared_its_versions_are_listed_and_an_earlier_one_comes_back(
+    admin: AsgiClient, client_of: ClientOf
+) -> None:
+    before = admin.get("/v1/policy").json()["version"]
+    admin.put("/v1/policy", json={"document": "scheduling: fifo", "why": "calm"})
+    text = "teams: {ml: {regions: [mars]}}\nburst: {regions: [venus]}\n"
+    check = admin.post("/v1/policy:check", json={"document": text}).json()
+    assert [(w["line"], w["path"]) for w in check["warnings"]] == [
+        (1, "budgets"),
+        (1, "teams.ml.regions"),
+        (2, "burst.regions[0]"),
+    ]
+    trial = admin.post("/v1/policy:diff", json={"document": text}).json()
+    assert (trial["version"], trial["changed"]) == (before + 1, 0)
+    assert trial["before"]["machines_asked"] == 0
+    assert client_of(Role.VIEWER).post("/v1/policy:diff", json={"document": ""}).status_code == 403
+    listed = admin.get("/v1/policy/versions?limit=1").json()
+    assert [(v["version"], v["why"]) for v in listed["versions"]] == [(before + 1, "calm")]
+    assert listed["next_before"] == before + 1
+    assert admin.get("/v1/policy/versions/0").json()["document"] == ""
+    assert admin.get("/v1/policy/versions/99").json()["code"] == "no_such_policy"
+    back = {"version": 0, "why": "all over"}
+    stale = admin.post("/v1/policy:rollback", json=back, headers={"If-Match": f'"{before}"'})
+    assert (stale.status_code, stale.json()["code"]) == (412, "policy_changed")
+    done = admin.post("/v1/policy:rollback", json=back).json()
+    assert (done["version"], done["why"]) == (before + 2, "back to version 0: all over")
+
+
 def test_usage_of_an_idle_place_is_nothing(client_of: ClientOf) -> None:
     viewer = client_of(Role.VIEWER, "nobody")
     usage = viewer.get("/v1/usage?since=2026-01-01T00:00:00Z").json()

@@ -214,6 +214,55 @@ def test_a_policy_is_checked_then_applied_with_what_changes(asking: Hybrid, tmp_
     assert "line 1" in refused.err
 
 
+def test_a_policy_is_compared_with_what_is_decided_now_and_rolled_back(
+    asking: Hybrid, job: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("budgets: [{name: all, limit_usd: 9}]\n")
+    assert asking("policy", "apply", str(file), "--why", "nine").code == Exit.OK
+    version = document(asking, "policy", "show")["version"]
+    file.write_text("scheduling: fifo\n")
+    compared = asking("policy", "diff", str(file))
+    assert compared.code == Exit.OK, compared.err
+    assert "would be decided otherwise" in compared.out
+    assert "burst.enabled" in compared.out
+    trial = document(asking, "policy", "diff", str(file))
+    assert (trial["version"], trial["jobs"]) == (version, trial["changed"] + _same(trial))
+    assert document(asking, "policy", "show")["version"] == version
+    assert asking("policy", "apply", str(file), "--why", "calm").code == Exit.OK
+    listed = asking("policy", "history", "--limit", "2").out.splitlines()
+    assert [row.split()[-1] for row in listed] == ["why", "calm", "nine"]
+    lost = asking("policy", "apply", str(file), "--over", str(version))
+    assert (lost.code, "[policy_changed]" in lost.err) == (Exit.REFUSED, True)
+    back = asking("policy", "rollback", "--why", "too calm")
+    assert back.out == f"version {version + 2} is in force: what version {version} said\n"
+    assert "limit_usd: 9" in asking("policy", "show").out
+    assert asking("policy", "show", "--version", str(version + 1)).out == "scheduling: fifo\n"
+
+
+def _same(trial: Any) -> int:
+    return int(trial["jobs"]) - len(trial["changes"])
+
+
+def test_a_file_is_looked_at_without_a_server(hybrid: Hybrid, tmp_path: Path) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("scheduling: fifo\npriority_classes: {urgent: {preempts: true}}\n")
+    looked = hybrid("policy", "check", "--offline", str(file))
+    assert looked.code == Exit.OK, looked.err
+    assert "class urgent may preempt, but preemption is switched off" in looked.out
+    file.write_bytes(b"burst:\n  margin: 1 # \xff\n")
+    broken = hybrid("policy", "check", "--offline", str(file))
+    assert broken.code == Exit.REFUSED
+    assert "line 2, column 15: not text in UTF-8 (save the file as UTF-8)" in broken.err
+    file.write_text("burst: {margn: 1}\n")
+    wrong = hybrid("policy", "check", "--offline", str(file))
+    assert "line 1, column 9: burst.margn: there is no such field (did you mean" in wrong.err
+
+
+def test_the_schema_of_policies_is_printed(hybrid: Hybrid) -> None:
+    assert json.loads(hybrid("policy", "schema").out)["properties"]["budgets"]
+
+
 def test_a_preset_is_a_policy(asking: Hybrid, tmp_path: Path) -> None:
     printed = asking("policy", "preset", "fifo")
     file = tmp_path / "fifo.yaml"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hybrid.cli import place_views, views
+from hybrid.cli import place_views, policy_views, views
 from hybrid.cli.tables import write
 from hybrid.client import answers as said
 from tests.doubles.answers import AT, job, run
@@ -189,5 +189,5 @@ def test_a_node_that_is_not_well_says_what_is_wrong() -> None:
 
 def test_what_a_policy_changes_is_listed() -> None:
     change = said.Change(path="burst.enabled", before=None, after={"a": [1]})
-    lines = text(place_views.policy_check(said.PolicyCheck(version=3, changes=(change,))))
+    lines = text(policy_views.check(said.PolicyCheck(version=3, changes=(change,), warnings=())))
     assert lines[-1] == "burst.enabled  –     {a: [1]}"

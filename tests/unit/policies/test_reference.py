@@ -11,6 +11,7 @@ import yaml
 from policies.document import PolicyDocument
 from policies.loading import parse_policy
 from policies.reference import page
+from policies.schema import schema_text
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs" / "reference" / "policy.md"
@@ -18,6 +19,13 @@ PAGE = ROOT / "docs" / "reference" / "policy.md"
 
 def test_the_page_is_current():
     assert PAGE.read_text() == page(), "python -m policies.reference > docs/reference/policy.md"
+
+
+def test_the_published_schema_is_current():
+    published = PAGE.with_name("policy.schema.json").read_text()
+    assert published == schema_text(), (
+        "python -m policies.schema > docs/reference/policy.schema.json"
+    )
 
 
 def test_the_module_prints_the_page():

@@ -11,7 +11,7 @@ from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.run import RunState
 from hybrid.ports.store import Bundle, Note, Post
 from hybrid.services.access import Principal
-from hybrid.services.errors import Refused, Stale
+from hybrid.services.errors import NotFound, Refused, Stale
 from hybrid.services.happenings import Happenings
 from hybrid.services.policy import Policies
 from hybrid.services.spending import Spending
@@ -84,13 +84,47 @@ def test_what_is_no_policy_is_refused_with_the_place_of_each_fault(policies: Pol
 
 def test_a_check_shows_what_would_change_and_changes_nothing(policies: Policies) -> None:
     policies.replace("aging: {per_hour: 4}", over=0, by="root")
-    version, changes = policies.check("aging: {per_hour: 8}\nspot: {notice_margin: 9s}")
-    assert version.version == 1
-    assert [(c.path, c.before, c.after) for c in changes] == [
+    check = policies.check("aging: {per_hour: 8}\nspot: {notice_margin: 9s}")
+    assert check.version.version == 1
+    assert [(c.path, c.before, c.after) for c in check.changes] == [
         ("aging.per_hour", 4.0, 8.0),
         ("spot.notice_margin", "5s", "9s"),
     ]
     assert policies.store.policy().version == 1
+
+
+def test_the_history_says_who_put_what_in_force_when_and_why(
+    policies: Policies, place: Place
+) -> None:
+    policies.replace("scheduling: fifo", over=0, by="ann", why="simple")
+    place.clock.at += 60
+    policies.replace("scheduling: priority", over=1, by="bob", why="urgent jobs")
+    assert [(v.version, v.actor, v.at - NOW, v.why) for v in policies.history()] == [
+        (2, "bob", 60.0, "urgent jobs"),
+        (1, "ann", 0.0, "simple"),
+    ]
+    assert [v.version for v in policies.history(before=2)] == [1]
+    assert [v.version for v in policies.history(limit=1)] == [2]
+    assert policies.version(1).document == "scheduling: fifo"
+    assert policies.version(0).document == ""
+    with pytest.raises(NotFound, match="no version 3 of the policy; they go from 0 to 2"):
+        policies.version(3)
+
+
+def test_an_earlier_version_comes_into_force_as_a_new_one(
+    policies: Policies, spending: Spending, admin: Principal
+) -> None:
+    policies.replace(BUDGETS, over=0, by="ann")
+    policies.replace("budgets: [{name: all, limit_usd: 7}]", over=1, by="bob")
+    back = policies.rollback(1, over=2, by="ann", why="too tight")
+    assert (back.version, back.document, back.why) == (3, BUDGETS, "back to version 1: too tight")
+    assert len(spending.budgets(admin)) == 5
+    with pytest.raises(Stale):
+        policies.rollback(1, over=2, by="ann")
+    with pytest.raises(NotFound):
+        policies.rollback(9, over=3, by="ann")
+    assert policies.rollback(0, over=3, by="ann").document == ""
+    assert spending.budgets(admin) == ()
 
 
 def test_people_see_the_budgets_that_cover_them(
