@@ -73,6 +73,25 @@ def test_the_shortest_predicted_job_of_a_bucket_goes_first():
     )
 
 
+def test_under_shortest_predicted_a_valuable_job_goes_before_a_shorter_cheap_one():
+    jobs = [
+        job("cheap", expected_runtime="1h", value_per_hour=1),
+        job("dear", expected_runtime="2h", value_per_hour=4),
+        job("worthless", expected_runtime="1m", value_per_hour=0),
+        job("idle", expected_runtime="10m", value_per_hour=0),
+    ]
+    assert order(*jobs, text="scheduling: shortest_predicted") == "dear cheap worthless idle"
+
+
+def test_under_shortest_predicted_a_wide_job_counts_with_the_root_of_its_width():
+    jobs = [
+        job("wide", gpus=16, expected_runtime="30m"),
+        job("long", expected_runtime="119m"),
+        job("longer", expected_runtime="121m"),
+    ]
+    assert order(*jobs, text="scheduling: shortest_predicted") == "long wide longer"
+
+
 def test_under_best_fit_the_widest_job_of_a_bucket_goes_first():
     jobs = [job("one", age_h=1), job("eight", gpus=8), job("two", gpus=2)]
     assert order(*jobs, text="scheduling: best_fit") == "eight two one"
