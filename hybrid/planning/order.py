@@ -123,10 +123,10 @@ def _delay(place: _Place, policy: PolicyDocument) -> tuple[float, float]:
     expected run, weighed by the root of what it takes, over the value of its time. Jobs whose time
     has no value come last.
 
-    With one machine that is Smith's rule ("Various optimizers for single-stage production", Naval
-    Research Logistics Quarterly 1956), the least weighted sum of waits. A job that takes the whole
-    machine delays all others for its run, one that takes a part of it only some: full weight for the
-    size would put wide jobs behind every narrow one, none would let them close the machine to many.
+    On one machine that is Smith's rule ("Various optimizers for single-stage production", Naval
+    Research Logistics Quarterly 1956), which makes the weighted sum of waits least. On many a job
+    delays only as many others as it takes machines from; with its size in full a wide job would
+    come behind every narrow one.
     """
     delay_s = place.runtime_s * math.sqrt(place.demand_gpus)
     micros = value_micros_per_hour(place.job, policy)
