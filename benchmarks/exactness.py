@@ -32,9 +32,9 @@ from hybrid.estimation.waits import Duration
 from hybrid.ledger.caps import falls_under, free_micros
 from hybrid.planning.choices import Choice, Choices
 from hybrid.planning.claims import machine_hold_micros
-from hybrid.planning.cloud import Cloud, CloudOption
+from hybrid.planning.cloud import Cloud
 from hybrid.planning.lint import lint
-from hybrid.planning.options import EXTERNALITY, local_terms
+from hybrid.planning.options import EXTERNALITY, CloudOption, local_terms
 from hybrid.planning.planner import plan
 from hybrid.planning.queue import pending_jobs
 from hybrid.planning.workspace import Workspace

@@ -296,6 +296,31 @@ class MissesDeadline(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitsForSpot(Reason):
+    """There is time before the deadline to wait until spot can be had again."""
+
+    code: ClassVar[str] = "waits_for_spot"
+    offer: str
+    saves_micros: int
+
+    def __str__(self) -> str:
+        return (
+            f"waits for {self.offer}: the deadline allows it, and that is expected to cost"
+            f" ${cents(self.saves_micros)} less than on-demand to the end"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EndangersDeadline(Reason):
+    """On spot the deadline could no longer be met for certain once it is taken."""
+
+    code: ClassVar[str] = "endangers_deadline"
+
+    def __str__(self) -> str:
+        return "if spot were taken, on-demand could no longer meet the deadline"
+
+
+@dataclass(frozen=True, slots=True)
 class NoticeTooShort(Reason):
     """A spot machine would be taken before the job could save its work."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.budget import Balance
 from hybrid.domain.claim import Claim
-from hybrid.domain.ids import ClaimId, JobId, NodeId, PoolName, RunId
+from hybrid.domain.ids import ClaimId, JobId, NodeId, OfferId, PoolName, RunId
 from hybrid.domain.job import Job, Progress
 from hybrid.domain.learned import Learned
 from hybrid.domain.node import Node
@@ -16,6 +16,7 @@ from hybrid.domain.offer import Offer
 from hybrid.domain.plan import Decision
 from hybrid.domain.pool_spec import BurstPool, LocalPool
 from hybrid.domain.run import Run
+from hybrid.domain.sightings import Sightings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +63,7 @@ class Snapshot:
     balances: tuple[Balance, ...] = ()
     breakers: Mapping[str, Breaker] = field(default_factory=dict)
     learned: Learned = field(default_factory=Learned)
+    sightings: Mapping[OfferId, Sightings] = field(default_factory=dict)
     progress: Mapping[RunId, Progress] = field(default_factory=dict)
     decisions: Mapping[JobId, Decision] = field(default_factory=dict)
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)

@@ -51,7 +51,8 @@ class Machine(IntEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotTerms:
     """What stays the same while one job runs: its whole ``work_s`` and the ``horizon_s`` from its
-    first possible start to its deadline, how long a start takes, and prices of its whole gang.
+    first possible start to its deadline, how long a start takes, prices of its whole gang, and what
+    an hour until its end costs whatever it holds.
 
     Raises ValueError for what is negative or not finite, and for more than ``MAX_TICKS`` ticks.
     """
@@ -62,10 +63,15 @@ class SpotTerms:
     restart_s: float
     spot_micros_per_hour: int
     on_demand_micros_per_hour: int
+    delay_micros_per_hour: int = 0
 
     def __post_init__(self) -> None:
         figures = (self.work_s, self.horizon_s, self.restart_s, self.tick_s)
-        prices = (self.spot_micros_per_hour, self.on_demand_micros_per_hour)
+        prices = (
+            self.spot_micros_per_hour,
+            self.on_demand_micros_per_hour,
+            self.delay_micros_per_hour,
+        )
         if not all(math.isfinite(f) and f >= 0 for f in (*figures, *prices)) or self.tick_s <= 0:
             raise ValueError(f"times and prices are finite and not negative: {figures}, {prices}")
         if self.ticks > MAX_TICKS:
@@ -80,9 +86,9 @@ class SpotTerms:
         return max(self.horizon_s - self.work_s, 0.0)
 
     def tick_micros(self, machine: Machine) -> float:
-        """What a tick of a machine costs; waiting costs nothing."""
+        """What a tick costs: its machine, none while waiting, and the delay."""
         per_hour = (0, self.spot_micros_per_hour, self.on_demand_micros_per_hour)[machine]
-        return per_hour * self.tick_s / 3600.0
+        return (per_hour + self.delay_micros_per_hour) * self.tick_s / 3600.0
 
 
 class SpotValues:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 _Z90 = 1.2815515655446004
 _DEFINITE_S = 1e-9
@@ -30,6 +31,10 @@ class Duration:
     def p90_s(self) -> float:
         """Exceeded one time in ten."""
         return self._at(_Z90)
+
+    def quantile_s(self, part: float) -> float:
+        """Not exceeded with this probability, strictly between 0 and 1."""
+        return self._at(NormalDist().inv_cdf(part))
 
     def probability_beyond(self, limit_s: float) -> float:
         """The chance that it takes longer than ``limit_s``."""

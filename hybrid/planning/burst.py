@@ -18,8 +18,8 @@ from hybrid.domain.ids import JobId
 from hybrid.domain.offer import Offer
 from hybrid.planning.adopt import Adoption, schedule_of, urgent_first
 from hybrid.planning.choices import Choices, Start, Waiting
-from hybrid.planning.cloud import Cloud, CloudOption
-from hybrid.planning.options import cost_micros
+from hybrid.planning.cloud import Cloud
+from hybrid.planning.options import CloudOption, cost_micros
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import burst as burst_rules

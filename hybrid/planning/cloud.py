@@ -7,7 +7,7 @@ then judged guard by guard and priced to the micro-dollar.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,13 +17,14 @@ from hybrid.domain.job import Job
 from hybrid.domain.job_spec import Market, Where
 from hybrid.domain.money import to_micros
 from hybrid.domain.offer import Offer
-from hybrid.domain.reasons import CannotCheckpoint, Reason
+from hybrid.domain.reasons import BreakerOpen, CannotCheckpoint, Reason
 from hybrid.planning.claims import machine_hold_micros
 from hybrid.planning.classes import JobClass
-from hybrid.planning.fit import Fit, Shape
+from hybrid.planning.deadline_ways import DeadlineWays
+from hybrid.planning.fit import Shape
 from hybrid.planning.offers import OfferBook, OfferClass
 from hybrid.planning.options import (
-    CloudTime,
+    CloudOption,
     Priced,
     checkpoint_time_s,
     cloud_time,
@@ -36,24 +37,8 @@ from policies import spot as spot_rules
 
 Floats = NDArray[np.float64]
 _NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class CloudOption:
-    """One class of offers for one class of jobs: priced, unless ``refused`` by a guard that holds
-    whatever else is planned."""
-
-    offers: OfferClass
-    refused: Reason | None
-    fit: Fit | None = None
-    time: CloudTime | None = None
-    priced: Priced | None = None
-
-    @property
-    def micros(self) -> int:
-        """The cost of a priced option."""
-        assert self.priced is not None
-        return self.priced.micros
+_WAYS = 24
+"""Offers of a class with a deadline among which those of its spot and on-demand way are found."""
 
 
 @dataclass(slots=True)
@@ -95,12 +80,14 @@ class Cloud:
         self.book = OfferBook(ws.snapshot, self._pools)
         self._rankings: dict[int, _Ranking] = {}
         self._open: dict[tuple[Where, str, bool, bool], _OpenTo] = {}
+        self.deadlines = DeadlineWays(ws, self._ways)
         self._columns()
 
     def options(self, cls: JobClass, most: int) -> list[CloudOption]:
         """Up to ``most`` options of a class, cheapest first, refused ones among them."""
         ranking = self._ranking(cls)
-        return [self._judged(cls, ranking, index) for index in ranking.order[:most].tolist()]
+        judged = [self._judged(cls, ranking, index) for index in ranking.order[:most].tolist()]
+        return list(self._steered(cls, judged))
 
     def open_options(self, cls: JobClass, nodes: int) -> Iterator[CloudOption]:
         """All options of a class that are not refused, cheapest first, but for those that a ceiling
@@ -109,10 +96,22 @@ class Cloud:
         if not len(ranking.order):
             return
         order = ranking.order[self._room(cls, nodes)[ranking.order]]
-        for index in order.tolist():
-            option = self._judged(cls, ranking, index)
+        judged = (self._judged(cls, ranking, index) for index in order.tolist())
+        for option in self._steered(cls, judged):
             if option.refused is None:
                 yield option
+
+    def _steered(self, cls: JobClass, options: Iterable[CloudOption]) -> Iterable[CloudOption]:
+        return options if cls.deadline_at is None else self.deadlines.steered(cls, options)
+
+    def _ways(self, cls: JobClass) -> Iterator[CloudOption]:
+        """The cheapest options of a class, and those behind open breakers as if they were not."""
+        ranking = self._ranking(cls)
+        for index in ranking.order[:_WAYS].tolist():
+            yield self._judged(cls, ranking, index)
+        for offers, _, reason in ranking.refusals:
+            if isinstance(reason, BreakerOpen):
+                yield self._judge(cls, offers)
 
     def _room(self, cls: JobClass, nodes: int) -> NDArray[np.bool_]:
         """Which offers have room for so many machines under all ceilings and budgets, as far as

@@ -20,16 +20,18 @@ from hybrid.domain.reasons import (
     Reason,
     WaitingForGpus,
     WaitingForMachine,
+    WaitsForSpot,
 )
 from hybrid.domain.run import Run
+from hybrid.estimation.spot_value import Machine
 from hybrid.estimation.waits import Duration
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.classes import JobClass
-from hybrid.planning.cloud import Cloud, CloudOption, deadline_refusal
+from hybrid.planning.cloud import Cloud, deadline_refusal
 from hybrid.planning.offers import OfferClass
-from hybrid.planning.options import EXTERNALITY, Priced, held_option, local_terms
+from hybrid.planning.options import EXTERNALITY, CloudOption, Priced, held_option, local_terms
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.preempt import Preemption
 from hybrid.planning.return_home import stay_cost
@@ -203,7 +205,7 @@ class Explainer:
             backing = BackingOff(waiting.ready_at - self.ws.now, job.failures)
             return self._decision(id_, Verdict.WAIT, str(backing), "", alternatives, backing)
         if start is None:
-            return self._nowhere(id_, alternatives)
+            return self._nowhere(waiting, alternatives)
         return self._waits(waiting, start, alternatives)
 
     def _placed(
@@ -227,6 +229,9 @@ class Explainer:
         )
         if burst.instead is None:
             sentence += "; no local GPUs will do"
+        way = self.cloud.deadlines.of(waiting.cls)
+        if way is not None:
+            sentence += f"; {way.words}"
         reason = WaitingForMachine((), burst.option.offers.boot_s)
         return self._decision(waiting.job_id, Verdict.BURST, sentence, chosen, alternatives, reason)
 
@@ -264,9 +269,13 @@ class Explainer:
             start.type.pool, start.wait.p50_s, self._ahead.get(waiting.job_id, 0)
         )
         sentence = f"{reason}{self._against(chosen, alternatives)}"
+        way = self.cloud.deadlines.of(waiting.cls)
+        if way is not None and way.choice.machine is Machine.NONE:
+            sentence += f"; {way.words}"
         return self._decision(waiting.job_id, Verdict.WAIT, sentence, chosen, alternatives, reason)
 
-    def _nowhere(self, id_: JobId, alternatives: tuple[Alternative, ...]) -> Decision:
+    def _nowhere(self, waiting: Waiting, alternatives: tuple[Alternative, ...]) -> Decision:
+        id_ = waiting.job_id
         refusals = [a.refused for a in alternatives if a.refused is not None]
         clouds = [
             a.refused
@@ -277,6 +286,11 @@ class Explainer:
         ]
         # what keeps it from the nearest thing to a place is what a person can do something about
         reason: Reason
+        spot = [refused for refused in clouds if isinstance(refused, WaitsForSpot)]
+        if spot:
+            way = self.cloud.deadlines.of(waiting.cls)
+            words = "" if way is None else f"; {way.words}"
+            return self._decision(id_, Verdict.WAIT, f"{spot[0]}{words}", "", alternatives, spot[0])
         if clouds:
             reason = clouds[0]
         elif refusals:

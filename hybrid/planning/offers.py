@@ -69,6 +69,10 @@ class OfferBook:
             return BreakerOpen(breaker.scope, f"{breaker.cause}; one probe at a time", 0.0)
         return QuotaReached(str(cls.offer.id))
 
+    def half_open(self, cls: OfferClass) -> bool:
+        """Whether only a probe would tell if such machines can be had."""
+        return any(self._probing(offer) is not None for offer in cls.members)
+
     def take(self, offer: Offer, machines: int) -> None:
         """Count machines that the plan asks for."""
         left = self._left.get(offer.id)

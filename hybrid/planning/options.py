@@ -23,6 +23,7 @@ from hybrid.estimation.waits import Duration
 from hybrid.ledger.charges import egress_micros
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import Fit
+from hybrid.planning.offers import OfferClass
 from hybrid.planning.workspace import NodeType, Workspace
 from policies import retire
 
@@ -77,6 +78,24 @@ class Priced:
     def micros(self) -> int:
         """The sum of the terms."""
         return sum(term.micros for term in self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudOption:
+    """One class of offers for one class of jobs: priced, unless ``refused`` by a guard that holds
+    whatever else is planned."""
+
+    offers: OfferClass
+    refused: Reason | None
+    fit: Fit | None = None
+    time: CloudTime | None = None
+    priced: Priced | None = None
+
+    @property
+    def micros(self) -> int:
+        """The cost of a priced option."""
+        assert self.priced is not None
+        return self.priced.micros
 
 
 def cloud_time(

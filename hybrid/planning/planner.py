@@ -30,6 +30,7 @@ from hybrid.planning.retire import retire
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.stops import request_stop, stop_what_must
 from hybrid.planning.supply import supply
+from hybrid.planning.to_spot import move_to_spot
 from hybrid.planning.workspace import Workspace, job_ref
 from policies.document import PolicyDocument
 
@@ -48,6 +49,7 @@ def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Pla
     cloud = Cloud(ws)
     bursting = choose_places(ws, choices, cloud, outcome)
     bring_home(ws, bursting, outcome)
+    move_to_spot(ws, cloud)
     carry_out(ws, outcome)
     retire(ws, wanted_claims(ws, outcome))
     decisions = Explainer(ws, cloud, outcome).decisions()

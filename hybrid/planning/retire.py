@@ -37,6 +37,8 @@ def _why(ws: Workspace, claim: Claim) -> str | None:
         return None
     if claim.notice_at is not None:
         return "its provider takes it, and nothing runs on it"
+    if claim.state is ClaimState.CORDONED:
+        return "closed to new runs, and nothing runs on it"
     pool = ws.burst_pool(claim.pool, removed_too=True)
     if pool is None or ws.burst_pool(claim.pool) is None:
         return "its pool was removed"

@@ -15,16 +15,17 @@ from hybrid.domain.breaker import Breaker
 from hybrid.domain.budget import Balance, Budget
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.event import Event
-from hybrid.domain.ids import ClaimId, JobId, NodeId, PoolName, RunId
+from hybrid.domain.ids import ClaimId, JobId, NodeId, OfferId, PoolName, RunId
 from hybrid.domain.job import Job, JobState
 from hybrid.domain.learned import Learned
 from hybrid.domain.ledger_entry import LedgerEntry
 from hybrid.domain.node import Node
 from hybrid.domain.plan import Decision, RowRef
 from hybrid.domain.run import Run
+from hybrid.domain.sightings import Sightings
 from hybrid.domain.snapshot import Pool
 
-Entity = Job | Run | Claim | Node | Pool | Breaker
+Entity = Job | Run | Claim | Node | Pool | Breaker | Sightings
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,7 @@ class World:
     decisions: Mapping[JobId, Decision] = field(default_factory=dict)
     balances: tuple[Balance, ...] = ()
     learned: Learned = field(default_factory=Learned)
+    sightings: Mapping[OfferId, Sightings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,12 @@ from typing import TypeVar
 
 from hybrid.domain.claim import Claim
 from hybrid.domain.event import Event, EventKind
-from hybrid.domain.ids import ClaimId, JobId, NodeId, RunId
+from hybrid.domain.ids import ClaimId, JobId, NodeId, OfferId, RunId
 from hybrid.domain.job import Job
 from hybrid.domain.node import Node
 from hybrid.domain.plan import RowRef
 from hybrid.domain.run import Run
+from hybrid.domain.sightings import Sightings
 from hybrid.domain.transitions import Step
 from hybrid.ports.store import Bundle, Change, Entity, Note, Put, World
 
@@ -69,6 +70,7 @@ class Drafts:
         self._runs: dict[RunId, Run] = {}
         self._claims: dict[ClaimId, Claim] = {}
         self._nodes: dict[NodeId, Node] = {}
+        self._sightings: dict[OfferId, Sightings] = {}
 
     def draft(self, bundle_id: str) -> Draft:
         """The draft of that id, begun now if there is none."""
@@ -85,6 +87,8 @@ class Drafts:
                 self._claims[entity.id] = entity
             case Node():
                 self._nodes[entity.id] = entity
+            case Sightings():
+                self._sightings[entity.offer_id] = entity
             case _:
                 pass
 
@@ -103,6 +107,11 @@ class Drafts:
     def node(self, id_: NodeId) -> Node | None:
         """A node not gone, or one that went in this pass."""
         return self._nodes.get(id_) or self.world.nodes.get(id_)
+
+    def sightings(self, id_: OfferId) -> Sightings:
+        """What has been seen of an offer, with what this pass has seen."""
+        known = self._sightings.get(id_) or self.world.sightings.get(id_)
+        return known or Sightings(offer_id=id_)
 
     def runs(self) -> Iterator[Run]:
         """All runs, live or ended in this pass."""
@@ -135,6 +144,8 @@ def row_key(entity: Entity) -> tuple[str, str]:
     match entity:
         case Job() | Run() | Claim() | Node():
             return type(entity).__name__.lower(), entity.id
+        case Sightings():
+            return "sightings", entity.offer_id
         case _:
             name = getattr(entity, "name", None) or getattr(entity, "scope", "")
             return type(entity).__name__.lower(), str(name)

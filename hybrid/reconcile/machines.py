@@ -20,6 +20,7 @@ from hybrid.ledger.charges import charge_micros
 from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
 from hybrid.ports.observation import Known, MachineFacts, Observation
 from hybrid.ports.store import Post, Put
+from hybrid.reconcile import sightings
 from hybrid.reconcile.drafts import Draft, Drafts
 from hybrid.reconcile.learning import Lessons
 from hybrid.reconcile.nodes import noticed
@@ -107,6 +108,7 @@ def _sync_claim(
         claim = _machine_over(drafts, draft, claim, machine, now, lessons)
     elif claim.notice_at is None and machine.id in listing.notices:
         claim = noticed(claim, listing.notices[machine.id], now)
+        sightings.saw(drafts, claim, now, up=False)
     if claim != before:
         draft.put(claim)
 
@@ -115,6 +117,7 @@ def _adopted(drafts: Drafts, claim: Claim, machine: Machine, now: float) -> Clai
     """The launch was done, whatever became of its answer."""
     if claim.state is not ClaimState.REQUESTED:
         return replace(claim, machine_id=machine.id, launched_at=machine.launched_at)
+    sightings.saw(drafts, claim, now, up=True)
     return claim.to(
         ClaimState.BOOTING,
         at=now,
@@ -154,6 +157,7 @@ def _machine_over(
     if machine.launched_at and claim.machine_id is not None:
         lived_h = max(0.0, ended_at - machine.launched_at) / 3600
         lessons.ended(claim, lived_h, interrupted=machine.interrupted)
+        sightings.ended(drafts, claim, ended_at, interrupted=machine.interrupted)
     return settled(drafts, draft, claim, ended_at, now)
 
 
@@ -185,6 +189,7 @@ def _sync_absent(
         claim = claim.to(ClaimState.LOST, at=now, cause="its cloud does not list it any more")
     # what a machine that was never seen to end has cost is bounded by when it was missed first
     ended_at = claim.absent_since if claim.absent_since is not None else asked_at
+    sightings.ended(drafts, claim, ended_at, interrupted=False)
     draft.put(settled(drafts, draft, claim, ended_at, now))
 
 

@@ -11,6 +11,7 @@ from hybrid.domain.quantities import format_duration
 from hybrid.domain.transitions import Step
 from hybrid.ports.engine import NodeReport
 from hybrid.ports.observation import Known, Observation
+from hybrid.reconcile import sightings
 from hybrid.reconcile.drafts import Drafts
 from hybrid.reconcile.learning import Lessons
 from hybrid.reconcile.rules import SyncRules
@@ -134,6 +135,7 @@ def _hear_notice(drafts: Drafts, claim: Claim, report: NodeReport, now: float) -
     if report.notice_at is None or claim.notice_at is not None:
         return
     drafts.draft(f"claim:{claim.id}").put(noticed(claim, report.notice_at, now))
+    sightings.saw(drafts, claim, now, up=False)
 
 
 def noticed(claim: Claim, notice_at: float, now: float) -> Claim:

@@ -23,6 +23,7 @@ from hybrid.ports.errors import (
     ScopedRefusal,
 )
 from hybrid.ports.store import Bundle, Note, Post, Remove, World
+from hybrid.reconcile import sightings
 from hybrid.reconcile.drafts import Draft, Drafts
 from hybrid.reconcile.effects import (
     Effect,
@@ -85,11 +86,14 @@ def _launched(drafts: Drafts, draft: Draft, claim: Claim | None, receipt: Receip
     claim = replace(claim, launch_attempts=claim.launch_attempts + 1, last_attempt_at=receipt.at)
     if receipt.machine is not None:
         _close_breakers(drafts, draft, claim)
+        sightings.saw(drafts, claim, receipt.at, up=True)
         draft.put(_booting(drafts, claim, receipt.machine, receipt.at))
         return
     match receipt.error:
         case ScopedRefusal() as refusal if isinstance(refusal, _DEFINITE):
             trip(drafts, draft, refusal.scope, refusal.words, receipt.at)
+            if isinstance(refusal, CapacityUnavailable):
+                sightings.saw(drafts, claim, receipt.at, up=False)
             _give_back(draft, claim, receipt.at)
             draft.put(claim.to(ClaimState.FAILED, at=receipt.at, cause=str(refusal), held_micros=0))
         case RateLimited() as limited:

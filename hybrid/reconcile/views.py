@@ -38,6 +38,7 @@ def merged(world: World, delta: World) -> World:
         # breakers are deleted when they close, which a delta cannot show: it holds all of them
         breakers=delta.breakers,
         decisions=decisions,
+        sightings=_merge(world.sightings, delta.sightings, lambda _: True),
     )
 
 
@@ -77,6 +78,7 @@ def snapshot_of(
         balances=world.balances,
         breakers=world.breakers,
         learned=world.learned,
+        sightings=world.sightings,
         progress=_progress(observation),
         decisions=world.decisions,
         usage_gpu_s=_usage(world, now, usage_half_life_s),

@@ -250,7 +250,14 @@ class MemoryStore:
         }
 
 
-_PLURALS = {"job": "jobs", "run": "runs", "claim": "claims", "node": "nodes", "pool": "pools"}
+_PLURALS = {
+    "job": "jobs",
+    "run": "runs",
+    "claim": "claims",
+    "node": "nodes",
+    "pool": "pools",
+    "sightings": "sightings",
+}
 
 
 def _by_id(rows: Mapping[Any, T]) -> dict[Any, T]:

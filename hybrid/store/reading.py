@@ -9,18 +9,19 @@ from sqlalchemy import Connection, select, text
 
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import Claim
-from hybrid.domain.ids import ClaimId, JobId, NodeId, PoolName, RunId
+from hybrid.domain.ids import ClaimId, JobId, NodeId, OfferId, PoolName, RunId
 from hybrid.domain.job import Job
 from hybrid.domain.learned import Learned
 from hybrid.domain.node import Node
 from hybrid.domain.plan import Decision
 from hybrid.domain.run import Run
+from hybrid.domain.sightings import Sightings
 from hybrid.domain.snapshot import Pool
 from hybrid.ports.store import World
 from hybrid.store.checks import policy_version
 from hybrid.store.documents import load, load_decision, load_learned
 from hybrid.store.money import load_balances
-from hybrid.store.rows import BREAKER, CLAIM, JOB, NODE, POOL, RUN, RowKind
+from hybrid.store.rows import BREAKER, CLAIM, JOB, NODE, POOL, RUN, SIGHTINGS, RowKind
 from hybrid.store.tables import decisions, jobs, learned, system
 
 T = TypeVar("T")
@@ -55,6 +56,10 @@ def load_world(connection: Connection, *, now: float, since: int | None) -> Worl
         decisions=_decisions(connection, since),
         balances=world.balances,
         learned=world.learned,
+        sightings={
+            OfferId(seen.offer_id): seen
+            for seen in _values(connection, SIGHTINGS, Sightings, since)
+        },
     )
 
 

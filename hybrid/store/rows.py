@@ -13,6 +13,7 @@ from hybrid.domain.claim import Claim
 from hybrid.domain.job import Job
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run
+from hybrid.domain.sightings import Sightings
 from hybrid.domain.snapshot import Pool
 from hybrid.ports.store import Entity
 from hybrid.store import tables
@@ -100,8 +101,13 @@ POOL = RowKind(
 BREAKER = RowKind(
     "breaker", Breaker, tables.breakers, lambda breaker: breaker.scope, None, lambda _: {}
 )
+SIGHTINGS = RowKind(
+    "sightings", Sightings, tables.sightings, lambda seen: seen.offer_id, None, lambda _: {}
+)
 
-KINDS: Mapping[str, RowKind] = {kind.name: kind for kind in (JOB, RUN, CLAIM, NODE, POOL, BREAKER)}
+KINDS: Mapping[str, RowKind] = {
+    kind.name: kind for kind in (JOB, RUN, CLAIM, NODE, POOL, BREAKER, SIGHTINGS)
+}
 _BY_TYPE: Mapping[type[Any], RowKind] = {kind.type: kind for kind in KINDS.values()}
 
 

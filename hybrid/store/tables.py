@@ -167,6 +167,16 @@ breakers = Table(
     Column("doc", Text, nullable=False),
 )
 
+sightings = Table(
+    "sightings",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("version", BigInteger, nullable=False),
+    Column("revision", BigInteger, nullable=False, index=True),
+    Column("doc", Text, nullable=False),
+)
+"""What was seen of the availability of spot offers, by offer."""
+
 decisions = Table(
     "decisions",
     metadata,

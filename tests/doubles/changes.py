@@ -19,8 +19,8 @@ def puts(bundles: Iterable[Bundle], kind: type[E]) -> dict[str, E]:
         for change in bundle.changes:
             if isinstance(change, Put) and isinstance(change.entity, kind):
                 entity = change.entity
-                key = getattr(entity, "id", None) or getattr(entity, "scope", None)
-                found[str(key)] = entity
+                names = (getattr(entity, name, None) for name in ("id", "scope", "offer_id"))
+                found[next(str(name) for name in names if name)] = entity
     return found
 
 

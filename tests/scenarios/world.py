@@ -12,7 +12,7 @@ from typing import Any
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.budget import Balance
 from hybrid.domain.claim import Claim, ClaimState
-from hybrid.domain.ids import ClaimId, GpuId, JobId, MachineId, NodeId, PoolName, RunId
+from hybrid.domain.ids import ClaimId, GpuId, JobId, MachineId, NodeId, OfferId, PoolName, RunId
 from hybrid.domain.job import Checkpoint, Job, JobState, Progress, StopCause
 from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.learned import Estimate, Learned
@@ -22,6 +22,7 @@ from hybrid.domain.offer import Offer, offer_id
 from hybrid.domain.pool_spec import POOL_SPEC, BurstPool
 from hybrid.domain.quantities import parse_duration_s
 from hybrid.domain.run import Run, RunState
+from hybrid.domain.sightings import Sightings
 from hybrid.domain.snapshot import Pool, Snapshot, UnknownSource
 from hybrid.hardware import MODELS
 from hybrid.topology import preset
@@ -62,6 +63,7 @@ def build(world: dict[str, Any]) -> tuple[Snapshot, PolicyDocument]:
         ),
         breakers=_breakers(world),
         learned=_learned(world),
+        sightings=_sightings(world, offers),
         progress=progress,
         usage_gpu_s=world.get("usage", {}),
         unknown=tuple(UnknownSource(s, "timed out") for s in world.get("unknown", ())),
@@ -376,6 +378,17 @@ def _breakers(world: dict[str, Any]) -> dict[str, Breaker]:
         )
         for scope, given in world.get("breakers", {}).items()
     }
+
+
+def _sightings(world: dict[str, Any], offers: dict[str, Offer]) -> dict[OfferId, Sightings]:
+    """``NAME: [[-3h, up], [-1h, down]]``, oldest first."""
+    states = {"up": True, "down": False, "gone": None}
+    found = {}
+    for name, changes in world.get("sightings", {}).items():
+        seen = tuple((NOW + seconds(at), states[what]) for at, what in changes)
+        id_ = offers[name].id
+        found[id_] = Sightings(offer_id=id_, changes=seen, seen_at=seen[-1][0], version=1)
+    return found
 
 
 def _learned(world: dict[str, Any]) -> Learned:

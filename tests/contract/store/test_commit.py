@@ -9,13 +9,14 @@ import pytest
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import ClaimState
 from hybrid.domain.event import Event, EventKind
-from hybrid.domain.ids import JobId, NodeId
+from hybrid.domain.ids import JobId, NodeId, OfferId
 from hybrid.domain.job import JobState
 from hybrid.domain.learned import Estimate, Learned
 from hybrid.domain.node import NodeState
 from hybrid.domain.plan import Alternative, CostTerm, Decision, RowRef, Verdict
 from hybrid.domain.reasons import OverBudget, Said, WaitingForGpus
 from hybrid.domain.run import RunState
+from hybrid.domain.sightings import Sightings
 from hybrid.ports.store import (
     Bundle,
     Decide,
@@ -155,7 +156,7 @@ def test_a_row_that_another_bundle_of_the_same_commit_writes_has_not_moved(
     assert store.commit([cordon, plan], at=NOW).applied == ("cordon", "place:j1")
 
 
-@pytest.mark.parametrize("kind", ["job", "run", "claim", "node", "pool", "breaker"])
+@pytest.mark.parametrize("kind", ["job", "run", "claim", "node", "pool", "breaker", "sightings"])
 def test_resting_on_the_absence_of_a_row_holds_while_it_is_absent(
     store: WholeStore, kind: str
 ) -> None:
@@ -505,6 +506,9 @@ def test_everything_written_is_read_back_the_same_by_another_process(place: Plac
         a_node("n1", 2, version=0),
         replace(a_burst_pool(), version=0),
         Breaker.opened("zone:a", "no capacity", at=NOW),
+        Sightings(
+            offer_id=OfferId("o"), changes=((1.5, True), (2.5, False), (3.5, None)), seen_at=3.5
+        ),
     )
     put(store, *entities)
     learned = Learned(speed={("bert", "h100"): Estimate(2.5, 3)}, interruptions={"o": 2})
@@ -522,6 +526,7 @@ def test_everything_written_is_read_back_the_same_by_another_process(place: Plac
     assert world.pools == {"cloud": written["Pool"]}
     assert world.breakers == {"zone:a": written["Breaker"]}
     assert world.learned == learned
+    assert world.sightings == {"o": written["Sightings"]}
     assert world.installation == store.load(now=NOW).installation != ""
 
 

@@ -10,12 +10,13 @@ import pytest
 
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import CLAIM_TRANSITIONS, ClaimState
-from hybrid.domain.ids import JobId
+from hybrid.domain.ids import JobId, OfferId
 from hybrid.domain.job import JOB_TRANSITIONS, JobState
 from hybrid.domain.learned import Estimate, Learned
 from hybrid.domain.node import NODE_TRANSITIONS, NodeState
 from hybrid.domain.plan import Decision, Verdict
 from hybrid.domain.run import RUN_TRANSITIONS, RunState
+from hybrid.domain.sightings import Sightings
 from hybrid.ports.store import Bundle, Change, Decide, Learn, Put, Remove, SetPolicy, World
 from hybrid.reconcile.views import merged
 from tests.contract.store.conftest import Place, WholeStore
@@ -119,6 +120,7 @@ class Walk:
                     self._node,
                     self._pool,
                     self._breaker,
+                    self._sightings,
                     self._decide,
                     self._money,
                     self._rest,
@@ -186,6 +188,12 @@ class Walk:
         if self.dice.random() < 0.5:
             return Remove("breaker", scope)
         return Put(breaker.tripped("again", at=NOW + 1000))
+
+    def _sightings(self, world: World) -> Change:
+        offer_id = OfferId(f"o{self.dice.randrange(3)}")
+        seen = world.sightings.get(offer_id, Sightings(offer_id=offer_id))
+        self.serial += 1
+        return Put(seen.saw(self.dice.random() < 0.5, NOW + self.serial))
 
     def _decide(self, world: World) -> Change:
         if not world.jobs:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hybrid.planning
-from hybrid.estimation import interruptions, runtime, speed
+from hybrid.estimation import experience, interruptions, runtime, speed
 from hybrid.topology import link_class
 
 ROOT = Path(__file__).parents[3]
@@ -35,6 +35,7 @@ def _planning(name: str) -> set[object]:
         ("c = 0.05", link_class.COMMUNICATION_SHARE == 0.05),
         ("less than a quarter of the time", interruptions.LEAST_HEADWAY == 0.25),
         ("λ·run > 3", interruptions.MOST_EXPONENT == 3.0),
+        ("until a day of availability", experience.ENOUGH_TICKS * 600 == 86_400),
         ("closer than 1.25 ×", 1.25 in _planning("_SLACK")),
         ("Beyond 400 waiting jobs", _planning("_EXACT_BELOW") == {400}),
         ("renewed when half of it is left", _planning("RENEW_BELOW") == {0.5}),
@@ -48,7 +49,7 @@ def test_the_page_tells_what_the_code_holds(told, held):
 
 def test_every_step_named_is_a_file():
     steps = re.findall(r"\*\*(\w+)\*\*", TEXT.partition("The steps")[2].partition("## ")[0])
-    assert len(steps) == 12
+    assert len(steps) == 13
     for step in steps:
         assert (ROOT / "hybrid" / "planning" / f"{step}.py").is_file()
 
