@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from hybrid.domain.budget import Balance
 from hybrid.domain.ids import JobId
@@ -215,11 +216,7 @@ def _hardware(
     machine, so much memory, or one named aspect that all lack."""
     if need.gpus == 0:
         return None
-    accepted = accepted_models(need.models)
-    counts = {
-        site.label: sum(not need.models or _key(m) in accepted for m in site.shape.models)
-        for site in there.sites
-    }
+    counts = {site.label: _accepted(need.models, site.shape.models) for site in there.sites}
     where, largest = max(counts.items(), key=lambda item: item[1])
     if largest == 0:
         return NoSuchHardware(" or ".join(need.models) or "a GPU", there.models)
@@ -234,6 +231,15 @@ def _hardware(
         has = tuple(sorted({found.has for found in aspects}))
         return NoSuchHardware(f"{aspects[0].aspect} {aspects[0].wanted}", has)
     return None
+
+
+@lru_cache(maxsize=65_536)
+def _accepted(names: tuple[str, ...], models: tuple[str, ...]) -> int:
+    """How many of the devices a request by these names accepts."""
+    if not names:
+        return len(models)
+    accepted = accepted_models(names)
+    return sum(_key(model) in accepted for model in models)
 
 
 def _key(model: str) -> str:

@@ -1,15 +1,16 @@
 """Hard filters between what a job needs and what a machine is; and the speed where it fits.
 
-Machines are reduced to *shapes* and jobs to *needs*; each pair is judged once per plan.
+Machines are reduced to *shapes* and jobs to *needs*; each pair is judged once in a process's life.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 from hybrid.domain.job_spec import JobSpec, LinkClass
 from hybrid.domain.learned import Estimate
@@ -37,7 +38,7 @@ CPU_ONLY = ""
 """The GPU model of a job that uses none."""
 
 LearnedSpeeds = Mapping[tuple[str, str], Estimate]
-_Accept = Callable[[int], bool]
+_Fact = TypeVar("_Fact", str, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,26 @@ class Shape:
     host_memory_gib: float
     architecture: str
     runtimes: tuple[str, ...] | None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # hot: shapes are keys of every memo here, and a link matrix takes long to hash
+        told = (self.models, self.memory_gib, self.healthy, self.links_gbps, self.numa, self.mig)
+        host = (self.cpus, self.host_memory_gib, self.architecture, self.runtimes)
+        object.__setattr__(self, "_hash", hash(told + host))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def table(self) -> SlotTable:
         """Slot choices on this machine."""
-        return slot_table(_graph(self.links_gbps, self.numa, self.models))
+        return _table(self)
+
+
+@lru_cache(maxsize=1024)
+def _table(shape: Shape) -> SlotTable:
+    return slot_table(_graph(shape.links_gbps, shape.numa, shape.models))
 
 
 @lru_cache(maxsize=512)
@@ -157,6 +173,7 @@ class Fit:
     link_gbps: float = math.inf
 
 
+@lru_cache(maxsize=131_072)
 def fits(need: Need, shape: Shape) -> tuple[Fit, ...] | Reason:
     """The groups of devices that fit, one per model, or the first filter none passes."""
     refused = _host(need, shape)
@@ -191,31 +208,35 @@ def _filtered(need: Need, shape: Shape, working: int) -> tuple[int, Reason | Non
     mask = working
     if mask.bit_count() < wanted:
         return 0, HardwareMismatch("GPUs", f"{wanted}", f"{mask.bit_count()}")
-    mask = _keep(mask, shape, lambda i: _model_accepted(need.models, shape.models[i]))
+    mask = _keep(mask, shape.models, lambda model: _model_accepted(need.models, model))
     if mask.bit_count() < wanted:
         has = ", ".join(sorted(set(shape.models))) or "none"
         return 0, HardwareMismatch("GPU model", " or ".join(need.models), has)
     if need.mig_profile is not None:
         profile = need.mig_profile
-        mask = _keep(mask, shape, lambda i: shape.models[i].endswith(f":{profile}"))
+        mask = _keep(mask, shape.models, lambda model: model.endswith(f":{profile}"))
         if mask.bit_count() < wanted:
             return 0, HardwareMismatch("MIG profile", profile, "others")
     if need.capability is not None:
         least = tuple(int(part) for part in need.capability.split("."))
-        mask = _keep(mask, shape, lambda i: _capability(shape.models[i]) >= least)
+        mask = _keep(mask, shape.models, lambda model: _capability(model) >= least)
         if mask.bit_count() < wanted:
             major, minor = max((_capability(model) for model in shape.models), default=(0, 0))
             return 0, HardwareMismatch("compute capability", need.capability, f"{major}.{minor}")
     if need.memory_gib is not None:
         asked = need.memory_gib
-        mask = _keep(mask, shape, lambda i: satisfies_memory(shape.memory_gib[i], asked))
+        mask = _keep(mask, shape.memory_gib, lambda gib: satisfies_memory(gib, asked))
         if mask.bit_count() < wanted:
             return 0, GpuMemoryTooSmall(asked, max(shape.memory_gib, default=0.0))
     return mask, None
 
 
-def _keep(mask: int, shape: Shape, accept: _Accept) -> int:
-    return sum(1 << i for i in range(len(shape.models)) if mask >> i & 1 and accept(i))
+def _keep(mask: int, facts: Sequence[_Fact], accept: Callable[[_Fact], bool]) -> int:
+    """The devices of the mask whose fact is accepted; each fact is judged once."""
+    for fact in set(facts):
+        if not accept(fact):
+            mask &= ~sum(1 << i for i, has in enumerate(facts) if has == fact)
+    return mask
 
 
 def _grouped(need: Need, shape: Shape, allowed: int) -> tuple[Fit, ...] | Reason:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.job import Job, StopCause
 from hybrid.domain.plan import Plan, RowRef
+from hybrid.domain.reasons import Reason
 from hybrid.domain.snapshot import Snapshot
 from hybrid.planning import return_home
 from hybrid.planning.admit import admitted
@@ -73,14 +74,19 @@ def refuse_the_impossible(ws: Workspace) -> None:
         snapshot.offers,
         [gap.source for gap in snapshot.unknown],
     )
-    verdicts: dict[int, bool] = {}
+    good: set[int] = set()
+    verdicts: dict[tuple[int, str, str], Reason | None] = {}
     for job in pending_jobs(ws):
-        cls = ws.classes.of(job)
-        if verdicts.get(cls.index, False):
+        index = ws.classes.of(job).index
+        if index in good:
             continue
-        refused = admitted(job, job.team, there, ws.policy, ws.now, user=job.user)
-        verdicts[cls.index] = refused is None
-        if refused is not None:
+        whose = (index, job.team, job.user)
+        if whose not in verdicts:
+            verdicts[whose] = admitted(job, job.team, there, ws.policy, ws.now, user=job.user)
+        refused = verdicts[whose]
+        if refused is None:
+            good.add(index)
+        else:
             ws.fail(job, refused)
 
 

@@ -46,11 +46,8 @@ class Supply:
 
     sites: tuple[Site, ...]
     unclear: tuple[Unclear, ...]
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The GPU models there are, by name."""
-        return tuple(sorted({model for site in self.sites for model in site.shape.models}))
+    models: tuple[str, ...]
+    """The GPU models there are, by name."""
 
 
 def supply(
@@ -82,7 +79,9 @@ def supply(
             cloud += found
             if undescribed:
                 unclear.append(Unclear(spec, undescribed))
-    return Supply((*local, *cloud), tuple(unclear))
+    sites = (*local, *cloud)
+    models = {model for site in sites for model in site.shape.models}
+    return Supply(sites, tuple(unclear), tuple(sorted(models)))
 
 
 def _local_sites(pool: LocalPool, nodes: list[Node]) -> Iterator[Site]:
