@@ -49,7 +49,7 @@ dev: $(DEV_STAMP)
 # resolves the ranges of pyproject.toml anew; the lock files name versions and hashes, no registry
 lock: $(DEV_STAMP)
 	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --allow-unsafe --extra aws,nvidia,sandbox -o requirements.lock pyproject.toml
-	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --allow-unsafe --extra aws,nvidia,postgres,sandbox,bench,dev -c requirements.lock -o requirements-dev.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --generate-hashes --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-header --allow-unsafe --extra aws,gcp,nvidia,postgres,sandbox,bench,dev -c requirements.lock -o requirements-dev.lock pyproject.toml
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed; set PYTHON=")'

@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, TypeAdapter, model_validator
 from hybrid.domain.job_spec import Market, Name, Written
 from hybrid.domain.quantities import Gib, Seconds
 
-MachineType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.-]{1,64}$")]
+MachineType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.+-]{1,64}$")]
 Tag = Annotated[str, StringConstraints(pattern=r"^[\w .:/=+@-]*$", max_length=255)]
 
 
@@ -51,10 +51,15 @@ class LaunchTemplate(Written):
         default=None, description="Image; goes before that of the launch template."
     )
     instance_profile: Annotated[str, StringConstraints(max_length=255)] | None = Field(
-        default=None, description="The role that machines have, by name."
+        default=None, description="The role (Google Cloud: service account) that machines have."
     )
     security_groups: tuple[str, ...] = Field(
-        default=(), max_length=16, description="By id; those of the launch template if omitted."
+        default=(),
+        max_length=16,
+        description="By id (Google Cloud: network tags); the launch template's if omitted.",
+    )
+    reservation: Annotated[str, StringConstraints(max_length=255)] | None = Field(
+        default=None, description="Capacity that was reserved: machines come from it and no other."
     )
 
     @model_validator(mode="after")
@@ -105,7 +110,10 @@ class BurstPool(Written):
     )
     template: LaunchTemplate = Field(description="What machines are made from.")
     machine_types: tuple[MachineType, ...] = Field(
-        min_length=1, max_length=64, description="Allowed types.", examples=[["g5.xlarge"]]
+        min_length=1,
+        max_length=64,
+        description="Allowed types; `n1-standard-8+2xnvidia-tesla-t4` attaches GPUs to one.",
+        examples=[["g5.xlarge"]],
     )
     markets: tuple[Market, ...] = Field(
         default=(Market.ON_DEMAND,),

@@ -4,9 +4,7 @@
 :mod:`.provider`              the CapacityProvider: lists, launches, ends
 :mod:`.errors`                EC2's codes → typed errors, in one table
 :mod:`.requests`              a claim → the complete RunInstances request, as stored JSON
-:mod:`.user_data`             what a machine is told at boot, its lease timer first
 :mod:`.machines`              what DescribeInstances says → Machine
-:mod:`.offers`                pools × zones × types × markets → offers, with prices
 :mod:`.prices`                list prices and spot prices
 :mod:`.quotas`                which quota a machine type counts against
 :mod:`.machine_facts`         a machine type's GPUs, links, processors and memory

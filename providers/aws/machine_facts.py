@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from hybrid.hardware.catalogue import UnknownGpuModel, identify_ec2
 from hybrid.hardware.machine_types import UnknownMachineType, machine_type
 from hybrid.topology.presets import default_preset, preset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineFacts:
-    """What a machine of a type has. ``gpu_model`` is empty for one without GPUs."""
-
-    gpus: int
-    gpu_model: str
-    gpu_memory_gib: float
-    links_gbps: tuple[tuple[float, ...], ...]
-    cpus: float
-    memory_gib: float
-    architecture: str
+from providers.offering import MachineFacts
 
 
 def facts(listing: Iterable[Mapping[str, Any]]) -> dict[str, MachineFacts]:

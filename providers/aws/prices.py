@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from typing import Any, Final
 from hybrid.domain.money import to_micros
 from hybrid.ports.errors import PortError
 from providers.aws.errors import Scopes, translated
+from providers.offering import Price
 
 LIST_PRICES_LAST_S: Final = 86_400.0
 """List prices change rarely; they are asked for once a day."""
@@ -50,15 +50,6 @@ TABLE: Final = MappingProxyType(
         "p3.16xlarge": Decimal("24.48"),
     }
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """A price per hour, when it was found and where."""
-
-    micros_per_hour: int
-    at: float
-    source: str
 
 
 class Prices:

@@ -19,9 +19,9 @@ from hybrid.ports.errors import Gone, OutcomeUnknown
 from providers.aws import machine_facts, requests
 from providers.aws.errors import Scopes, translated
 from providers.aws.machines import machine
-from providers.aws.offers import Region, offers
 from providers.aws.prices import Prices
 from providers.aws.quotas import quota_family
+from providers.offering import MachineFacts, Region, offers
 
 CONSOLE_LIMIT: Final = 65_536
 
@@ -67,7 +67,7 @@ class AwsProvider:
         pricing = client("pricing", _READS, PRICING_REGION)
         self._prices = Prices(self._reads, pricing, region=region, scopes=self._scopes, now=now)
         self._lock = threading.Lock()
-        self._facts: dict[str, machine_facts.MachineFacts] = {}
+        self._facts: dict[str, MachineFacts] = {}
         self._sold: dict[str, frozenset[tuple[str, str]]] = {}
 
     @property
@@ -91,11 +91,14 @@ class AwsProvider:
         spot_types = sorted(
             {each for pool in pools if "spot" in pool.markets for each in pool.machine_types}
         )
+        listed = self._prices.on_demand(types)
         region = Region(
+            cloud="EC2",
             facts=self._facts,
             sold=frozenset().union(*(self._sold.get(each, frozenset()) for each in types)),
-            on_demand=self._prices.on_demand(types),
+            on_demand={(each, zone): price for each, price in listed.items() for zone in zones},
             spot=self._prices.spot(spot_types, zones) if spot_types else {},
+            quota_family=quota_family,
         )
         return offers(pools, region)
 

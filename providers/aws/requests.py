@@ -15,7 +15,7 @@ from hybrid.domain.job_spec import Market
 from hybrid.domain.money import to_usd
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import BootInfo
-from providers.aws.user_data import JOIN_TOKEN, render
+from providers.user_data import JOIN_TOKEN, render
 
 TAG_INSTALLATION = "hybrid:installation"
 TAG_CLAIM = "hybrid:claim"
@@ -30,7 +30,7 @@ USER_DATA_LIMIT = 16_384
 
 def prepare(claim: Claim, pool: BurstPool, boot: BootInfo) -> str:
     """The request of a claim. Raises ValueError when its user data is too large for EC2."""
-    user_data = render(claim, pool, boot)
+    user_data = render(claim, pool, boot, cloud="aws")
     if len(user_data.encode()) > USER_DATA_LIMIT - 128:
         raise ValueError(
             f"user data of pool {pool.name} is {len(user_data.encode())} bytes;"

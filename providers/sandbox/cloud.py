@@ -19,10 +19,11 @@ from providers.sandbox.config import (
     SpotPrice,
 )
 from providers.sandbox.control_api import ControlApi
+from providers.sandbox.http_server import HttpServer
 from providers.sandbox.machines import AGENT_UNIT, MachinePark
 from providers.sandbox.moto_ec2 import new_account_id
 from providers.sandbox.process import client_environment
-from providers.sandbox.server import Doors, HttpServer
+from providers.sandbox.server import AwsHandler, Doors
 from providers.sandbox.views import Bill, InstanceView, SandboxState
 
 CONNECT_S = 5
@@ -52,7 +53,7 @@ class SandboxCloud:
         if self.config.machines and state_dir is None:
             raise ValueError("a cloud with machines needs a state directory")
         self._clients: list[Any] = []
-        self._http = HttpServer(port)
+        self._http = HttpServer(port, AwsHandler)
         try:
             self._park = (
                 MachinePark(state_dir / "machines", self.config, self._http.url)

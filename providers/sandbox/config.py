@@ -74,7 +74,7 @@ class FaultRule(Document):
 
     action: str = Field(min_length=1, max_length=128)
     match: dict[str, str] = Field(default_factory=dict)
-    code: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.:]{1,128}$")
+    code: str | None = Field(default=None, pattern=r"^[A-Za-z0-9.:_]{1,128}$")
     message: str = Field(default="scripted by the sandbox", max_length=512)
     http_status: int | None = Field(default=None, ge=400, le=599)
     times: int | None = Field(default=1, ge=1)

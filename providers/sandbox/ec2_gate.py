@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import socket
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -272,13 +271,6 @@ def suffer(rule: FaultRule | None, service: str, perform: Callable[[], Reply]) -
     # the deed is done at once, the silence comes after: that is what a client cannot tell apart
     time.sleep(rule.delay_s)
     return None
-
-
-def hang_up(environ: Environ) -> None:
-    """Drop the connection without an answer."""
-    connection: socket.socket | None = environ.get("werkzeug.socket")
-    if connection is not None:
-        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _fingerprint(parameters: Mapping[str, str]) -> str:

@@ -35,7 +35,7 @@ from providers.aws.errors import CODES, Kind, Scopes, translated, typed
 from providers.aws.machines import machine
 from providers.aws.quotas import quota_family
 from providers.aws.requests import parameters, prepare
-from providers.aws.user_data import JOIN_TOKEN, render
+from providers.user_data import JOIN_TOKEN, render
 from tests.doubles.build import a_burst_pool, a_claim, an_offer
 
 BOOT = BootInfo(installation="inst", server_url="https://hq:8440", checkpoint_url="s3://b")
@@ -115,7 +115,9 @@ def test_user_data_that_ec2_would_refuse_is_refused_before() -> None:
 
 
 def test_an_image_without_the_agent_installs_it_after_the_lease_is_armed() -> None:
-    told = yaml.safe_load(render(a_claim(), pool(boot={"install": "hybrid==0.1"}), BOOT))
+    told = yaml.safe_load(
+        render(a_claim(), pool(boot={"install": "hybrid==0.1"}), BOOT, cloud="aws")
+    )
     commands = [" ".join(command) for command in told["runcmd"]]
     assert commands[0].endswith("hybrid-lease.service")
     assert commands[2] == "/opt/hybrid/bin/pip install --quiet hybrid==0.1"
@@ -123,7 +125,7 @@ def test_an_image_without_the_agent_installs_it_after_the_lease_is_armed() -> No
 
 
 def watchdog(tmp_path: Path, lease_s: int) -> tuple[subprocess.Popen[bytes], Path, Path]:
-    told = yaml.safe_load(render(a_claim(), pool(), BOOT))
+    told = yaml.safe_load(render(a_claim(), pool(), BOOT, cloud="aws"))
     script = tmp_path / "watchdog.sh"
     script.write_text(told["write_files"][0]["content"])
     flag = tmp_path / "off"

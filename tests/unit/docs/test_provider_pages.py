@@ -15,10 +15,15 @@ from hybrid.domain.breaker import FIRST_WAIT_S, LONGEST_WAIT_S
 from hybrid.domain.pool_spec import POOL_SPEC
 from providers.aws.errors import CODES, Scopes, typed
 from providers.aws.requests import TAG_INSTALLATION
+from providers.gcp.errors import CODES as GCE_CODES
+from providers.gcp.permissions import PERMISSIONS
+from providers.gcp.provider import LAUNCH_S
+from providers.gcp.requests import LONGEST_RUN_S
 from providers.sandbox.config import FaultRule, SandboxConfig
 
 ROOT = Path(__file__).parents[3]
 AWS = (ROOT / "docs" / "providers" / "aws.md").read_text()
+GCP = (ROOT / "docs" / "providers" / "gcp.md").read_text()
 SANDBOX = (ROOT / "docs" / "providers" / "sandbox.md").read_text()
 
 
@@ -110,3 +115,35 @@ def test_every_order_of_the_control_api_stands_on_the_page():
     assert len(orders) >= 12
     told = set(re.findall(r"`POST ([a-z/-]+)`", SANDBOX))
     assert told == set(orders)
+
+
+# --- Google Compute Engine --------------------------------------------------------------------
+
+
+def test_the_google_pages_table_of_codes_is_the_one_in_use():
+    told = {}
+    for line in GCP.partition("## Error codes")[2].splitlines():
+        cells = [cell.strip() for cell in line.split("|")]
+        if len(cells) == 5 and cells[1].startswith("`"):
+            told |= dict.fromkeys(re.findall(r"`([^`]+)`", cells[1]), cells[2])
+    assert told == {code: str(kind) for code, kind in GCE_CODES.items()}
+
+
+def test_the_custom_role_is_what_the_provider_asks_for_and_nothing_besides():
+    role = yaml.safe_load(_blocks(GCP, "yaml")[1])
+    assert role["includedPermissions"] == sorted(PERMISSIONS)
+
+
+def test_the_google_pool_and_the_settings_shown_are_documents(tmp_path):
+    settings, _, pool = _blocks(GCP, "yaml")
+    loaded = Settings(state_dir=tmp_path, **yaml.safe_load(settings))
+    spec = POOL_SPEC.validate_python(yaml.safe_load(pool))
+    assert spec.provider == loaded.providers[0].name
+    assert spec.region == loaded.providers[0].region
+    assert all(zone.name.startswith(f"{spec.region}-") for zone in spec.zones)
+
+
+def test_the_days_and_seconds_of_the_google_page_are_those_of_the_code():
+    assert LONGEST_RUN_S == 90 * 86_400
+    assert "90 days after its start" in GCP
+    assert f"up to {LAUNCH_S:.0f} seconds" in GCP

@@ -1,28 +1,57 @@
-"""Pools × zones × machine types × markets → offers. What cannot be used says why."""
+"""What every cloud's offers are made of: pools × zones × machine types × markets, priced.
+
+A provider says what its region sells (:class:`Region`); what cannot be used says why.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer, offer_id
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import Offers
-from providers.aws.machine_facts import MachineFacts
-from providers.aws.prices import Price
-from providers.aws.quotas import quota_family
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """What a machine of a type has. ``gpu_model`` is empty for one without GPUs."""
+
+    gpus: int
+    gpu_model: str
+    gpu_memory_gib: float
+    links_gbps: tuple[tuple[float, ...], ...]
+    cpus: float
+    memory_gib: float
+    architecture: str
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
-    """What the region sells: facts per machine type, where each is sold, and prices."""
+class Price:
+    """A price per hour, when it was found and where."""
 
+    micros_per_hour: int
+    at: float
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """What a region sells: facts per machine type, where each is sold, and prices.
+
+    ``cloud`` names the cloud to people. ``quota_left`` counts machines, by machine type and market;
+    what is not in it is unknown.
+    """
+
+    cloud: str
     facts: Mapping[str, MachineFacts]
     sold: frozenset[tuple[str, str]]
-    on_demand: Mapping[str, Price]
+    on_demand: Mapping[tuple[str, str], Price]
     spot: Mapping[tuple[str, str], Price]
+    quota_family: Callable[[str], str]
+    quota_left: Mapping[tuple[str, Market], int] = field(default_factory=dict)
 
 
 def offers(pools: Sequence[BurstPool], region: Region) -> Offers:
@@ -52,16 +81,19 @@ def _offer(
 ) -> Offer | str:
     facts = region.facts.get(machine_type)
     if facts is None:
-        return f"EC2 knows no machine type {machine_type}, or its GPU is not in the catalogue"
+        return (
+            f"{region.cloud} knows no machine type {machine_type}, or its GPU is not in the"
+            " catalogue"
+        )
     if (machine_type, zone) not in region.sold:
         return f"{machine_type} is not sold in {zone}"
-    listed = region.on_demand.get(machine_type)
+    listed = region.on_demand.get((machine_type, zone))
     price = region.spot.get((machine_type, zone)) if market is Market.SPOT else listed
     if price is None:
         return f"no {market.replace('_', '-')} price is known"
     if price.micros_per_hour <= 0:
         return f"its {market.replace('_', '-')} price is {price.micros_per_hour} micro-dollars"
-    # a spot machine never costs more than the list price: that is what is bid for it
+    # a spot machine never costs more than the list price
     ceiling = max(price.micros_per_hour, listed.micros_per_hour if listed else 0)
     spot = market is Market.SPOT
     name = PoolName(pool.name)
@@ -87,5 +119,6 @@ def _offer(
         interruptions_per_hour=pool.interruptions_per_hour if spot else 0.0,
         notice_s=pool.notice if spot else 0.0,
         boot_s=pool.boot.expected,
-        quota_family=quota_family(machine_type),
+        quota_family=region.quota_family(machine_type),
+        quota_left=region.quota_left.get((machine_type, market)),
     )

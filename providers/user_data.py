@@ -83,15 +83,18 @@ WantedBy=multi-user.target
 """
 
 
-def render(claim: Claim, pool: BurstPool, boot: BootInfo) -> str:
-    """The cloud-config of a claim's machine, with :data:`JOIN_TOKEN` where the token belongs."""
+def render(claim: Claim, pool: BurstPool, boot: BootInfo, *, cloud: str) -> str:
+    """The cloud-config of a claim's machine, with :data:`JOIN_TOKEN` where the token belongs.
+
+    ``cloud`` is whose metadata service the agent listens to for notices: ``aws`` or ``gcp``.
+    """
     agent = {
         "server": boot.server_url,
         "join_token": JOIN_TOKEN,
         "pool": pool.name,
         "claim_id": claim.id,
         "machine": "burst",
-        "cloud": "aws",
+        "cloud": cloud,
         "end_tail": min(15.0, pool.lease.end_tail),
     }
     if boot.server_ca_pem:
