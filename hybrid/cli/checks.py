@@ -25,7 +25,7 @@ SKEW_S = 5.0
 FREE_BYTES = 1 << 30
 EXTRAS = {
     "aws": "boto3",
-    "gcp": "google.cloud.compute",
+    "gcp": "google.auth",
     "kubernetes": "kubernetes",
     "nvidia": "pynvml",
     "postgres": "psycopg",
