@@ -3,15 +3,10 @@ with its cost terms or the first guard that refused it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-
 from hybrid.domain.ids import JobId, PoolName
 from hybrid.domain.job import Job, StopCause
 from hybrid.domain.money import cents
-from hybrid.domain.plan import Alternative, CostTerm, Decision, Verdict
-from hybrid.domain.pool_spec import LocalPool
+from hybrid.domain.plan import Alternative, Decision, Verdict
 from hybrid.domain.quantities import format_duration
 from hybrid.domain.reasons import (
     BackingOff,
@@ -24,56 +19,14 @@ from hybrid.domain.reasons import (
 )
 from hybrid.domain.run import Run
 from hybrid.estimation.spot_value import Machine
-from hybrid.estimation.waits import Duration
 from hybrid.planning.adopt import Adoption
+from hybrid.planning.alternatives import STAY, Alternatives, chosen_option
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
-from hybrid.planning.classes import JobClass
-from hybrid.planning.cloud import Cloud, deadline_refusal
-from hybrid.planning.offers import OfferClass
-from hybrid.planning.options import EXTERNALITY, CloudOption, Priced, held_option, local_terms
+from hybrid.planning.cloud import Cloud
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.preempt import Preemption
-from hybrid.planning.return_home import stay_cost
 from hybrid.planning.workspace import Workspace
-
-_SHOWN = 6
-"""Priced offers shown for a job, cheapest first: one for each machine type, market and pool."""
-
-_JUDGED = 24
-"""Offers judged for them at most."""
-
-_STAY = "stay"
-"""What is chosen for a run that goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Offers:
-    """What clouds offer a class of jobs: ``lasting`` whatever else is planned, and ``all``."""
-
-    lasting: tuple[Alternative, ...]
-    all: tuple[Alternative, ...]
-
-
-@dataclass(slots=True)
-class _Refusals:
-    """Refused offers, counted by pool and reason; the first of each speaks for all."""
-
-    found: dict[tuple[str, str], tuple[Reason, int]] = field(default_factory=dict)
-
-    def add(self, offers: OfferClass, reason: Reason, members: int) -> None:
-        key = (str(offers.offer.pool), reason.code)
-        first, count = self.found.get(key, (reason, 0))
-        self.found[key] = first, count + members
-
-    def alternatives(self) -> Iterator[Alternative]:
-        for (pool, _), (reason, members) in sorted(self.found.items(), key=lambda i: i[0]):
-            yield Alternative(
-                option=f"burst:{pool}",
-                label=f"machines of {pool}",
-                refused=reason,
-                members=members,
-            )
 
 
 class Explainer:
@@ -83,7 +36,7 @@ class Explainer:
         self.ws = ws
         self.cloud = cloud
         self.outcome = outcome
-        self._offers: dict[int, _Offers] = {}
+        self.options = Alternatives(ws, cloud, outcome)
         self._ahead = self._count_ahead()
 
     def decisions(self) -> tuple[Decision, ...]:
@@ -116,7 +69,7 @@ class Explainer:
         goes_on = (
             known is not None
             and known.verdict is Verdict.STAY
-            and known.chosen == _STAY
+            and known.chosen == STAY
             and known.reason is None
             and known.policy_version == self.ws.policy_version
             and run.id not in self.outcome.homecomings
@@ -129,30 +82,12 @@ class Explainer:
         if cause is not None:
             return self._stopping(job, run, cause)
         left = self.ws.left_of(run)
-        alternatives = (self._stay(run, job, left), *self._home(run))
+        alternatives = (self.options.stay(run, job, left), *self.options.home(run))
         where = "local" if not run.claim_ids else "cloud"
         sentence = (
             f"runs on {_places(run)} ({where} pool {run.pool}), about {_words(left.mean_s)} to go"
         )
-        return self._decision(job.id, Verdict.STAY, sentence, _STAY, alternatives)
-
-    def _home(self, run: Run) -> Iterator[Alternative]:
-        coming = self.outcome.homecomings.get(run.id)
-        if coming is not None:
-            pool = coming.start.type.pool
-            yield self._alternative(f"pool:{pool}", f"coming home to {pool}", coming.home)
-
-    def _stay(self, run: Run, job: Job, left: Duration) -> Alternative:
-        coming = self.outcome.homecomings.get(run.id)
-        priced = stay_cost(self.ws, run, job) if coming is None else coming.stay
-        return Alternative(
-            option=_STAY,
-            label=f"going on in {run.pool}",
-            start_p50_at=self.ws.now,
-            start_p90_at=self.ws.now,
-            finish_at=self.ws.now + left.mean_s,
-            terms=priced.terms,
-        )
+        return self._decision(job.id, Verdict.STAY, sentence, STAY, alternatives)
 
     def _stopping(self, job: Job, run: Run, cause: StopCause) -> Decision:
         verdict = Verdict.RETURN if cause is StopCause.RETURN else Verdict.STOP
@@ -161,7 +96,7 @@ class Explainer:
         coming = self.outcome.homecomings.get(run.id)
         if coming is not None and cause is StopCause.RETURN:
             left = self.ws.unstopped_left(run, job)
-            alternatives = (*self._home(run), self._stay(run, job, left))
+            alternatives = (*self.options.home(run), self.options.stay(run, job, left))
             chosen = alternatives[0].option
         planned = self.ws.stops.get(run.id)
         words = run.history[-1].cause if run.history else ""
@@ -187,10 +122,10 @@ class Explainer:
         if preemption is not None:
             home = preemption.instead
         alternatives = (
-            *self._preempting(preemption),
-            *self._homes(waiting, home, stays=burst is None and adoption is None),
-            *self._held(waiting, adoption, home),
-            *self._clouds(waiting, burst),
+            *self.options.preempting(preemption),
+            *self.options.homes(waiting, home, stays=burst is None and adoption is None),
+            *self.options.held(waiting, adoption, home),
+            *self.options.clouds(waiting, burst),
         )
         if placed is not None:
             return self._placed(waiting, *placed, alternatives)
@@ -211,7 +146,7 @@ class Explainer:
     def _placed(
         self, waiting: Waiting, start: Start, run: Run, alternatives: tuple[Alternative, ...]
     ) -> Decision:
-        chosen = _chosen(start, self.ws)
+        chosen = chosen_option(start, self.ws)
         against = self._against(chosen, alternatives)
         sentence = f"starts now on {_places(run)} in {run.pool}{against}"
         return self._decision(waiting.job_id, Verdict.PLACE, sentence, chosen, alternatives)
@@ -243,13 +178,6 @@ class Explainer:
         sentence = f"takes the place of {names}{self._against(chosen, alternatives)}"
         return self._decision(id_, Verdict.PREEMPT, sentence, chosen, alternatives)
 
-    def _preempting(self, preemption: Preemption | None) -> Iterator[Alternative]:
-        if preemption is not None:
-            names = ", ".join(str(victim.job.id) for victim in preemption.victims)
-            yield self._alternative(
-                f"preempt:{preemption.pool}", f"in place of {names}", preemption.priced
-            )
-
     def _coming(
         self, id_: JobId, adoption: Adoption, alternatives: tuple[Alternative, ...]
     ) -> Decision:
@@ -264,7 +192,7 @@ class Explainer:
     def _waits(
         self, waiting: Waiting, start: Start, alternatives: tuple[Alternative, ...]
     ) -> Decision:
-        chosen = _chosen(start, self.ws)
+        chosen = chosen_option(start, self.ws)
         reason = WaitingForGpus(
             start.type.pool, start.wait.p50_s, self._ahead.get(waiting.job_id, 0)
         )
@@ -301,120 +229,6 @@ class Explainer:
             id_, Verdict.WAIT, f"waits, nowhere to go now: {reason}", "", alternatives, reason
         )
 
-    # --- alternatives -------------------------------------------------------------------------
-
-    def _homes(
-        self, waiting: Waiting, start: Start | None, *, stays: bool
-    ) -> Iterator[Alternative]:
-        for name in self._local_pools:
-            option = f"pool:{name}"
-            if start is not None and start.type.pool == name and not start.type.held:
-                priced = local_terms(
-                    waiting.cls, start.type.rate_micros_per_hour, start.wait, start.run
-                )
-                late = None if stays else deadline_refusal(self.ws, waiting.cls, priced)
-                yield replace(self._alternative(option, f"local pool {name}", priced), refused=late)
-                continue
-            refused = self._refused_at(waiting.cls, name)
-            if refused is not None:
-                yield Alternative(option=option, label=f"local pool {name}", refused=refused)
-
-    def _refused_at(self, cls: JobClass, pool: PoolName) -> Reason | None:
-        """Why the class cannot run in a pool, or None if it could."""
-        reason: Reason | None = HardwareMismatch("nodes", "one that takes runs", "none")
-        for type_ in self.ws.types:
-            if type_.pool != pool or type_.held:
-                continue
-            found = self.ws.usable_fits(cls, type_)
-            if not isinstance(found, Reason):
-                return None
-            reason = found
-        return reason
-
-    def _held(
-        self, waiting: Waiting, adoption: Adoption | None, start: Start | None
-    ) -> Iterator[Alternative]:
-        if adoption is not None:
-            claim = adoption.claims[0]
-            word = "held" if adoption.machines else "asked for"
-            yield self._alternative(
-                f"claim:{claim.id}", f"machine {word} in {claim.pool}", adoption.priced
-            )
-        elif start is not None and start.type.held:
-            found = self.ws.fits_of(waiting.cls, start.type)
-            if isinstance(found, Reason):
-                return
-            fit = next(fit for fit in found if fit.model == start.model)
-            held = held_option(self.ws, waiting.cls, start.type, fit)
-            if isinstance(held, Reason):
-                return
-            yield self._alternative(
-                _chosen(start, self.ws), f"machine held in {start.type.pool}", held.priced
-            )
-
-    def _clouds(self, waiting: Waiting, burst: Burst | None) -> tuple[Alternative, ...]:
-        shared = self._offers.get(waiting.cls.index)
-        if shared is None:
-            shared = self._offers[waiting.cls.index] = self._offers_of(waiting)
-        if burst is None:
-            return shared.all
-        chosen = self._chosen_offer(burst)
-        # what this plan has used up was there when the choice was made
-        return (chosen, *(a for a in shared.lasting if a.label != chosen.label))
-
-    def _chosen_offer(self, burst: Burst) -> Alternative:
-        priced = burst.option.priced
-        assert priced is not None
-        terms = priced.terms
-        if burst.shortened_micros:
-            terms = (*terms, CostTerm(name=EXTERNALITY, micros=-burst.shortened_micros))
-        return self._alternative(
-            f"offer:{burst.offer.id}",
-            _label(burst),
-            Priced(terms, priced.start_in, priced.finish_in),
-            len(burst.option.offers.members),
-        )
-
-    def _offers_of(self, waiting: Waiting) -> _Offers:
-        """Priced offers, cheapest first and one of each kind, then the refused by pool and
-        reason."""
-        job = self.ws.snapshot.jobs[waiting.job_id]
-        priced: dict[tuple[str, str, str], Alternative] = {}
-        always = _Refusals()
-        now = _Refusals()
-        for option in self.cloud.options(waiting.cls, _JUDGED):
-            offers = option.offers
-            if option.refused is not None:
-                always.add(offers, option.refused, len(offers.members))
-                continue
-            found = self.cloud.obtainable(option, job)
-            if isinstance(found, Reason):
-                now.add(offers, found, len(offers.members))
-            elif option.priced is not None and len(priced) < _SHOWN:
-                first = f"offer:{offers.members[0].id}"
-                alternative = self._alternative(
-                    first, offers.label, option.priced, len(offers.members)
-                )
-                priced.setdefault(_key(option), alternative)
-        for offers, members, reason in self.cloud.refused_at_once(waiting.cls):
-            always.add(offers, reason, members)
-        lasting = (*priced.values(), *always.alternatives())
-        return _Offers(lasting, (*lasting, *now.alternatives()))
-
-    def _alternative(
-        self, option: str, label: str, priced: Priced, members: int = 1
-    ) -> Alternative:
-        now = self.ws.now
-        return Alternative(
-            option=option,
-            label=label,
-            start_p50_at=now + priced.start_in.p50_s,
-            start_p90_at=now + priced.start_in.p90_s,
-            finish_at=now + priced.finish_in.mean_s,
-            terms=priced.terms,
-            members=members,
-        )
-
     # --- words --------------------------------------------------------------------------------
 
     def _against(self, chosen: str, alternatives: tuple[Alternative, ...]) -> str:
@@ -449,14 +263,6 @@ class Explainer:
             reason=reason,
         )
 
-    @cached_property
-    def _local_pools(self) -> tuple[PoolName, ...]:
-        return tuple(
-            name
-            for name, pool in sorted(self.ws.snapshot.pools.items())
-            if isinstance(pool.spec, LocalPool) and not pool.removed
-        )
-
     def _count_ahead(self) -> dict[JobId, int]:
         """How many jobs that wait for the same pool are served before each."""
         ahead: dict[JobId, int] = {}
@@ -469,23 +275,6 @@ class Explainer:
             ahead[waiting.job_id] = counts.get(pool, 0)
             counts[pool] = ahead[waiting.job_id] + 1
         return ahead
-
-
-def _chosen(start: Start, ws: Workspace) -> str:
-    if start.type.held:
-        claim = ws.nodes[start.nodes[0]].claim
-        assert claim is not None
-        return f"claim:{claim.id}"
-    return f"pool:{start.type.pool}"
-
-
-def _key(option: CloudOption) -> tuple[str, str, str]:
-    offer = option.offers.offer
-    return str(offer.pool), offer.machine_type, str(offer.market)
-
-
-def _label(burst: Burst) -> str:
-    return burst.option.offers.label
 
 
 def _places(run: Run) -> str:

@@ -1,0 +1,235 @@
+"""What else there was for a job, and what is: every option with its cost terms, or the first guard
+that refused it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from hybrid.domain.ids import PoolName
+from hybrid.domain.job import Job
+from hybrid.domain.plan import Alternative, CostTerm
+from hybrid.domain.pool_spec import LocalPool
+from hybrid.domain.reasons import HardwareMismatch, Reason
+from hybrid.domain.run import Run
+from hybrid.estimation.waits import Duration
+from hybrid.planning.adopt import Adoption
+from hybrid.planning.burst import Burst
+from hybrid.planning.choices import Start, Waiting
+from hybrid.planning.classes import JobClass
+from hybrid.planning.cloud import Cloud, deadline_refusal
+from hybrid.planning.offers import OfferClass
+from hybrid.planning.options import EXTERNALITY, CloudOption, Priced, held_option, local_terms
+from hybrid.planning.outcome import Outcome
+from hybrid.planning.preempt import Preemption
+from hybrid.planning.return_home import stay_cost
+from hybrid.planning.workspace import Workspace
+
+_SHOWN = 6
+"""Priced offers shown for a job, cheapest first: one for each machine type, market and pool."""
+
+_JUDGED = 24
+"""Offers judged for them at most."""
+
+STAY = "stay"
+"""What is chosen for a run that goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offers:
+    """What clouds offer a class of jobs: ``lasting`` whatever else is planned, and ``all``."""
+
+    lasting: tuple[Alternative, ...]
+    all: tuple[Alternative, ...]
+
+
+@dataclass(slots=True)
+class _Refusals:
+    """Refused offers, counted by pool and reason; the first of each speaks for all."""
+
+    found: dict[tuple[str, str], tuple[Reason, int]] = field(default_factory=dict)
+
+    def add(self, offers: OfferClass, reason: Reason, members: int) -> None:
+        key = (str(offers.offer.pool), reason.code)
+        first, count = self.found.get(key, (reason, 0))
+        self.found[key] = first, count + members
+
+    def alternatives(self) -> Iterator[Alternative]:
+        for (pool, _), (reason, members) in sorted(self.found.items(), key=lambda i: i[0]):
+            yield Alternative(
+                option=f"burst:{pool}",
+                label=f"machines of {pool}",
+                refused=reason,
+                members=members,
+            )
+
+
+class Alternatives:
+    """The options of one plan's jobs."""
+
+    def __init__(self, ws: Workspace, cloud: Cloud, outcome: Outcome) -> None:
+        self.ws = ws
+        self.cloud = cloud
+        self.outcome = outcome
+        self._offers: dict[int, _Offers] = {}
+
+    def home(self, run: Run) -> Iterator[Alternative]:
+        """Coming home, where that was weighed."""
+        coming = self.outcome.homecomings.get(run.id)
+        if coming is not None:
+            pool = coming.start.type.pool
+            yield self.priced(f"pool:{pool}", f"coming home to {pool}", coming.home)
+
+    def stay(self, run: Run, job: Job, left: Duration) -> Alternative:
+        """Going on where the run is."""
+        coming = self.outcome.homecomings.get(run.id)
+        priced = stay_cost(self.ws, run, job) if coming is None else coming.stay
+        return Alternative(
+            option=STAY,
+            label=f"going on in {run.pool}",
+            start_p50_at=self.ws.now,
+            start_p90_at=self.ws.now,
+            finish_at=self.ws.now + left.mean_s,
+            terms=priced.terms,
+        )
+
+    def preempting(self, preemption: Preemption | None) -> Iterator[Alternative]:
+        """Taking the place of others, where that was chosen."""
+        if preemption is not None:
+            names = ", ".join(str(victim.job.id) for victim in preemption.victims)
+            yield self.priced(
+                f"preempt:{preemption.pool}", f"in place of {names}", preemption.priced
+            )
+
+    def homes(self, waiting: Waiting, start: Start | None, *, stays: bool) -> Iterator[Alternative]:
+        """Owned pools: the one of ``start`` with its cost, the others that refuse."""
+        for name in self._local_pools:
+            option = f"pool:{name}"
+            if start is not None and start.type.pool == name and not start.type.held:
+                priced = local_terms(
+                    waiting.cls, start.type.rate_micros_per_hour, start.wait, start.run
+                )
+                late = None if stays else deadline_refusal(self.ws, waiting.cls, priced)
+                yield replace(self.priced(option, f"local pool {name}", priced), refused=late)
+                continue
+            refused = self.refused_at(waiting.cls, name)
+            if refused is not None:
+                yield Alternative(option=option, label=f"local pool {name}", refused=refused)
+
+    def refused_at(self, cls: JobClass, pool: PoolName) -> Reason | None:
+        """Why the class cannot run in a pool, or None if it could."""
+        reason: Reason | None = HardwareMismatch("nodes", "one that takes runs", "none")
+        for type_ in self.ws.types:
+            if type_.pool != pool or type_.held:
+                continue
+            found = self.ws.usable_fits(cls, type_)
+            if not isinstance(found, Reason):
+                return None
+            reason = found
+        return reason
+
+    def held(
+        self, waiting: Waiting, adoption: Adoption | None, start: Start | None
+    ) -> Iterator[Alternative]:
+        """Cloud machines that are held or asked for already."""
+        if adoption is not None:
+            claim = adoption.claims[0]
+            word = "held" if adoption.machines else "asked for"
+            yield self.priced(
+                f"claim:{claim.id}", f"machine {word} in {claim.pool}", adoption.priced
+            )
+        elif start is not None and start.type.held:
+            found = self.ws.fits_of(waiting.cls, start.type)
+            if isinstance(found, Reason):
+                return
+            fit = next(fit for fit in found if fit.model == start.model)
+            held = held_option(self.ws, waiting.cls, start.type, fit)
+            if isinstance(held, Reason):
+                return
+            yield self.priced(
+                chosen_option(start, self.ws), f"machine held in {start.type.pool}", held.priced
+            )
+
+    def clouds(self, waiting: Waiting, burst: Burst | None) -> tuple[Alternative, ...]:
+        """New machines, the chosen one first."""
+        shared = self._offers.get(waiting.cls.index)
+        if shared is None:
+            shared = self._offers[waiting.cls.index] = self._offers_of(waiting)
+        if burst is None:
+            return shared.all
+        chosen = self._chosen_offer(burst)
+        # what this plan has used up was there when the choice was made
+        return (chosen, *(a for a in shared.lasting if a.label != chosen.label))
+
+    def _chosen_offer(self, burst: Burst) -> Alternative:
+        priced = burst.option.priced
+        assert priced is not None
+        terms = priced.terms
+        if burst.shortened_micros:
+            terms = (*terms, CostTerm(name=EXTERNALITY, micros=-burst.shortened_micros))
+        return self.priced(
+            f"offer:{burst.offer.id}",
+            burst.option.offers.label,
+            Priced(terms, priced.start_in, priced.finish_in),
+            len(burst.option.offers.members),
+        )
+
+    def _offers_of(self, waiting: Waiting) -> _Offers:
+        """Priced offers, cheapest first and one of each kind, then the refused by pool and
+        reason."""
+        job = self.ws.snapshot.jobs[waiting.job_id]
+        priced: dict[tuple[str, str, str], Alternative] = {}
+        always = _Refusals()
+        now = _Refusals()
+        for option in self.cloud.options(waiting.cls, _JUDGED):
+            offers = option.offers
+            if option.refused is not None:
+                always.add(offers, option.refused, len(offers.members))
+                continue
+            found = self.cloud.obtainable(option, job)
+            if isinstance(found, Reason):
+                now.add(offers, found, len(offers.members))
+            elif option.priced is not None and len(priced) < _SHOWN:
+                first = f"offer:{offers.members[0].id}"
+                alternative = self.priced(first, offers.label, option.priced, len(offers.members))
+                priced.setdefault(_key(option), alternative)
+        for offers, members, reason in self.cloud.refused_at_once(waiting.cls):
+            always.add(offers, reason, members)
+        lasting = (*priced.values(), *always.alternatives())
+        return _Offers(lasting, (*lasting, *now.alternatives()))
+
+    def priced(self, option: str, label: str, priced: Priced, members: int = 1) -> Alternative:
+        """An option with its cost and its instants."""
+        now = self.ws.now
+        return Alternative(
+            option=option,
+            label=label,
+            start_p50_at=now + priced.start_in.p50_s,
+            start_p90_at=now + priced.start_in.p90_s,
+            finish_at=now + priced.finish_in.mean_s,
+            terms=priced.terms,
+            members=members,
+        )
+
+    @cached_property
+    def _local_pools(self) -> tuple[PoolName, ...]:
+        return tuple(
+            name
+            for name, pool in sorted(self.ws.snapshot.pools.items())
+            if isinstance(pool.spec, LocalPool) and not pool.removed
+        )
+
+
+def chosen_option(start: Start, ws: Workspace) -> str:
+    """How alternatives name the place of a start."""
+    if start.type.held:
+        claim = ws.nodes[start.nodes[0]].claim
+        assert claim is not None
+        return f"claim:{claim.id}"
+    return f"pool:{start.type.pool}"
+
+
+def _key(option: CloudOption) -> tuple[str, str, str]:
+    offer = option.offers.offer
+    return str(offer.pool), offer.machine_type, str(offer.market)
