@@ -42,6 +42,7 @@ from hybrid.services.access import Access
 from hybrid.services.artifacts import Artifacts
 from hybrid.services.claims import Claims
 from hybrid.services.errors import ServiceError, StartupError
+from hybrid.services.explaining import Explaining
 from hybrid.services.happenings import Happenings
 from hybrid.services.jobs import Jobs
 from hybrid.services.joining import Gate, claim_join_token
@@ -90,6 +91,7 @@ class App:
     jobs: Jobs
     submission: Submission
     quoting: Quoting
+    explaining: Explaining
     logs: Logs
     nodes: Nodes
     pools: Pools
@@ -210,6 +212,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         jobs=jobs,
         submission=submission,
         quoting=Quoting(submission),
+        explaining=Explaining(jobs, policies, sight),
         logs=Logs(store, jobs, log_store, engines),
         nodes=Nodes(store, live, clock, poke),
         pools=pools,

@@ -148,8 +148,22 @@ def get_timeline(
     )
 
 
-@router.get("/jobs/{job_id}/explain", responses=documented(404))
-def explain_job(job_id: IdPath, app: Product, who: Viewer) -> Explanation:
+@router.get("/jobs/{job_id}/explain", responses=documented(404, 409))
+def explain_job(
+    job_id: IdPath,
+    app: Product,
+    who: Viewer,
+    where: Annotated[
+        str | None,
+        Query(
+            max_length=255,
+            pattern=r"^[^\x00-\x1f]+$",
+            description="A pool, a machine type or an offer: why the job is not there.",
+        ),
+    ] = None,
+) -> Explanation:
     """Why a job is where it is: every option with its cost, term by term, or the first guard that
-    refused it."""
+    refused it. With `where`, why it is not in that place: planned anew, from what is known now."""
+    if where is not None:
+        return Explanation.of(app.explaining.where(who, JobId(job_id), where))
     return Explanation.of(app.jobs.story(who, JobId(job_id)))

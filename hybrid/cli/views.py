@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hybrid.cli.tables import pairs, stack, table
+from hybrid.cli.tables import line, pairs, stack, table
 from hybrid.cli.words import ago, clock, dollars, plural, since, span
 from hybrid.client import answers as said
+from hybrid.domain.money import cents_that_add_up, to_micros
 
 _WORTH_SAYING = timedelta(seconds=5)
 
@@ -137,21 +138,25 @@ def timeline(found: said.Timeline) -> Any:
 
 def explanation(found: said.Explanation) -> Any:
     """Why a job is where it is: the sentence, and every option."""
-    head = pairs(
-        (
-            ("job", f"{found.job_id} ({found.state})"),
-            ("decision", found.verdict or "none yet"),
-            ("because", found.sentence),
-            ("at", "" if found.at is None else f"{clock(found.at)} ({ago(found.at)})"),
-        )
+    decided = "" if found.at is None else f", decided {ago(found.at)}"
+    about = f"({found.job_id}, {found.state}{decided})"
+    return stack(
+        line(_sentence(found.verdict, found.sentence)), options(found.alternatives), line(about)
     )
-    return stack(head, options(found.alternatives))
 
 
 def quote(found: said.Quote) -> Any:
     """What a job would cost, where and when it would start."""
-    head = pairs((("would", found.verdict), ("because", found.sentence), ("team", found.team)))
-    return stack(head, options(found.alternatives))
+    about = f"(team {found.team} would pay)"
+    return stack(
+        line(_sentence(found.verdict, found.sentence)), options(found.alternatives), line(about)
+    )
+
+
+def _sentence(verdict: str | None, words: str) -> str:
+    """The decision as a sentence, with a capital letter."""
+    told = words or verdict or "nothing has been decided yet"
+    return told[:1].upper() + told[1:] + ("" if told.endswith(".") else ".")
 
 
 def options(found: Iterable[said.Alternative]) -> Any:
@@ -159,19 +164,20 @@ def options(found: Iterable[said.Alternative]) -> Any:
     listed = list(found)
     if not listed:
         return None
-    return table(
-        ("", "option", "starts", "finishes", ">cost", "of which, or why not"),
-        (
-            (
-                "→" if each.chosen else "",
-                each.label + (f" (and {each.members - 1} like it)" if each.members > 1 else ""),
-                _between(each.start_p50_at, each.start_p90_at),
-                ago(each.finish_at),
-                dollars(each.total_usd),
-                _terms(each),
-            )
-            for each in listed
-        ),
+    columns = ("", "option", "starts", "finishes", ">cost", "of which, or why not")
+    return table(columns, map(option_cells, listed))
+
+
+def option_cells(option: said.Alternative) -> tuple[str, ...]:
+    """One line of the table of options; its terms add up to its cost as both are shown."""
+    alike = f" (and {option.members - 1} like it)" if option.members > 1 else ""
+    return (
+        "→" if option.chosen else "",
+        option.label + alike,
+        _between(option.start_p50_at, option.start_p90_at),
+        ago(option.finish_at),
+        dollars(option.total_usd),
+        _terms(option),
     )
 
 
@@ -185,8 +191,15 @@ def _between(p50: datetime | None, p90: datetime | None) -> str:
 def _terms(option: said.Alternative) -> str:
     if option.refused is not None:
         return option.refused.text
-    shown = [f"{term.name.replace('_', ' ')} {dollars(term.usd)}" for term in option.terms]
-    return ", ".join(text for text, term in zip(shown, option.terms, strict=True) if term.usd)
+    rounded = cents_that_add_up([to_micros(term.usd) for term in option.terms])
+    if not any(rounded):
+        # all of it is less than a cent, and so is each part
+        rounded = tuple(term.usd for term in option.terms)
+    return ", ".join(
+        f"{term.name.replace('_', ' ')} {dollars(usd)}"
+        for term, usd in zip(option.terms, rounded, strict=True)
+        if usd
+    )
 
 
 def tokens(found: said.TokenList) -> Any:

@@ -99,9 +99,11 @@ class HybridClient:
             events += page.events
         return page.model_copy(update={"events": tuple(events)})
 
-    def explain(self, job_id: str) -> said.Explanation:
-        """Why a job is where it is."""
-        return self._ask(said.Explanation, "GET", _path("jobs", job_id) + "/explain")
+    def explain(self, job_id: str, where: str | None = None) -> said.Explanation:
+        """Why a job is where it is, or why not in a pool, a machine type or an offer."""
+        params = {} if where is None else {"where": where}
+        path = _path("jobs", job_id) + "/explain"
+        return self._ask(said.Explanation, "GET", path, params=params)
 
     # --- the place ----------------------------------------------------------------------------
 

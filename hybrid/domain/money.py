@@ -6,10 +6,12 @@ cheapest machine (about 40 micro-dollars) to be told from two.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 
 MICROS_PER_USD = 1_000_000
 _CENT = Decimal("0.01")
+_CENT_MICROS = 10_000
 
 
 def to_micros(usd: Decimal) -> int:
@@ -25,6 +27,17 @@ def to_usd(micros: int) -> Decimal:
 def cents(micros: int) -> Decimal:
     """Micro-dollars as dollars to the cent, for people."""
     return to_usd(micros).quantize(_CENT, ROUND_HALF_EVEN)
+
+
+def cents_that_add_up(micros: Sequence[int]) -> tuple[Decimal, ...]:
+    """Amounts to the cent, for people, that add up to ``cents(sum(micros))``: each is rounded down
+    or up, those with the largest rest up (Hamilton's method); of equal rests the first."""
+    floors = [amount // _CENT_MICROS for amount in micros]
+    missing = int(cents(sum(micros)) * 100) - sum(floors)
+    by_rest = sorted(range(len(micros)), key=lambda i: (-(micros[i] % _CENT_MICROS), i))
+    for i in by_rest[:missing]:
+        floors[i] += 1
+    return tuple(Decimal(each).scaleb(-2) for each in floors)
 
 
 def cost_micros(price_micros_per_hour: int, seconds: float) -> int:

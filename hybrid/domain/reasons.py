@@ -147,6 +147,29 @@ class MayNotLeave(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class NotOffered(Reason):
+    """Its cloud lists no machine of it that could be had."""
+
+    code: ClassVar[str] = "not_offered"
+    what: str
+
+    def __str__(self) -> str:
+        return f"no machine of {self.what} is offered now"
+
+
+@dataclass(frozen=True, slots=True)
+class NeverFree(Reason):
+    """It would fit, and nothing says when so much is free at once."""
+
+    code: ClassVar[str] = "never_free"
+    nodes: int
+
+    def __str__(self) -> str:
+        what = "the node it needs is" if self.nodes == 1 else f"{self.nodes} nodes at once are"
+        return f"{what} never free there as far as can be foreseen"
+
+
+@dataclass(frozen=True, slots=True)
 class NotAllowedThere(Reason):
     """A pool, provider, region or market that is not on a list."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,6 +147,20 @@ class Cloud:
                 return option, found
         return None
 
+    def judged(self, cls: JobClass, job: Job, offers: OfferClass) -> CloudOption:
+        """One class of offers for a job, with the first guard of all that refuses it now."""
+        refused = burst_rules.may_leave(job, self.ws.policy) or burst_rules.closed(
+            self.ws.policy, self.ws.now
+        )
+        refused = refused or self._at_once(cls, offers)
+        if refused is not None:
+            return CloudOption(offers, refused)
+        option = self.deadlines.left(cls, self._judge(cls, offers))
+        if option.refused is not None:
+            return option
+        found = self.obtainable(option, job)
+        return replace(option, refused=found) if isinstance(found, Reason) else option
+
     def obtainable(self, option: CloudOption, job: Job) -> Offer | Reason:
         """The offer to ask for, or the guard on what else is held and planned that refuses."""
         offers = option.offers
@@ -269,7 +283,7 @@ class Cloud:
         refusals: list[tuple[OfferClass, int, Reason]] = []
         by_shape: dict[int, list[_Group]] = {}
         for group in self._groups:
-            no = self._group_refusal(cls, group)
+            no = self._at_once(cls, group.sample)
             if no is None:
                 by_shape.setdefault(id(group.sample.shape), []).append(group)
             else:
@@ -280,10 +294,10 @@ class Cloud:
         ]
         return _OpenTo(shapes, refusals)
 
-    def _group_refusal(self, cls: JobClass, group: _Group) -> Reason | None:
-        """What refuses a whole group, whatever its prices."""
-        offer = group.sample.offer
-        no = burst_rules.not_allowed(cls.sample, offer, self.ws.policy) or group.sample.refused
+    def _at_once(self, cls: JobClass, sample: OfferClass) -> Reason | None:
+        """What refuses offers like this one, whatever their prices."""
+        offer = sample.offer
+        no = burst_rules.not_allowed(cls.sample, offer, self.ws.policy) or sample.refused
         if no is None and offer.market is Market.SPOT:
             # a job that cannot save its work is refused by every spot offer
             spot = spot_rules.refusal(cls.sample, offer, 0.0, self.ws.policy)

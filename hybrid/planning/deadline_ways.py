@@ -114,6 +114,14 @@ class DeadlineWays:
             if option.offers is not way.spot.offers or way.choice.machine is not Machine.SPOT:
                 yield _left_by(way, option)
 
+    def left(self, cls: JobClass, option: CloudOption) -> CloudOption:
+        """One option of a class, refused if the chosen way does not leave it."""
+        way = None if cls.deadline_at is None else self.of(cls)
+        if way is None:
+            return option
+        chosen = way.choice.machine is Machine.SPOT and option.offers is way.spot.offers
+        return way.spot if chosen else _left_by(way, option)
+
     def _find(self, cls: JobClass, held: Machine, stop_s: float = 0.0) -> Way | None:
         spec = cls.sample.spec
         if cls.deadline_at is None or not spec.checkpoint.enabled:

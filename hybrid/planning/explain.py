@@ -238,10 +238,11 @@ class Explainer:
         if mine is None or not others:
             return ""
         other = min(others, key=lambda a: (a.total_micros, a.option))
-        difference = other.total_micros - mine.total_micros
+        # of the totals as they are shown, so that they can be subtracted
+        difference = cents(other.total_micros) - cents(mine.total_micros)
         if difference < 0:
-            return f"; {other.label} would be ${cents(-difference)} cheaper, within the margin"
-        return f"; ${cents(difference)} better than {other.label}"
+            return f"; {other.label} would be ${-difference} cheaper, within the margin"
+        return f"; ${difference} better than {other.label}"
 
     def _decision(
         self,

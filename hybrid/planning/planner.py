@@ -8,6 +8,7 @@ same figures as before.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.job import Job, StopCause
@@ -36,8 +37,18 @@ from hybrid.planning.workspace import Workspace, job_ref
 from policies.document import PolicyDocument
 
 
-def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Plan:
-    """What to do now, and why, for every live job."""
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """Everything weighed and chosen, before it is carried out."""
+
+    ws: Workspace
+    choices: Choices
+    cloud: Cloud
+    outcome: Outcome
+
+
+def weigh(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Weighed:
+    """The choices of a plan: all steps but those that turn them into actions."""
     ws = Workspace(snapshot, policy, policy_version)
     stop_what_must(ws)
     refuse_the_impossible(ws)
@@ -51,9 +62,16 @@ def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Pla
     bursting = choose_places(ws, choices, cloud, outcome)
     bring_home(ws, bursting, outcome)
     move_to_spot(ws, cloud)
+    return Weighed(ws, choices, cloud, outcome)
+
+
+def plan(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Plan:
+    """What to do now, and why, for every live job."""
+    weighed = weigh(snapshot, policy, policy_version)
+    ws, outcome = weighed.ws, weighed.outcome
     carry_out(ws, outcome)
     retire(ws, wanted_claims(ws, outcome))
-    decisions = Explainer(ws, cloud, outcome).decisions()
+    decisions = Explainer(ws, weighed.cloud, outcome).decisions()
     return Plan(
         at=snapshot.now,
         revision=snapshot.revision,

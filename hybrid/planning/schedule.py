@@ -145,15 +145,21 @@ class Schedule:
         if job.machines:
             own = [s for s in view.states if s.choice.types[0].gang == job.machines]
             view = ClassView(job.cls, own)
-        if job.cls.nodes > 1:
-            best = gang_start(self, job, view.states)
-        elif job.cls.need.share < 1:
-            best = self._share(job, view)
-        else:
-            best = self._single(job, view)
+        best = self._best(job, view)
         if best is None or best.micros > job.limit_micros:
             return None
         return None if job.now_only and best.at > self.now else best
+
+    def find_among(self, job: Waiting, choices: Iterable[Choice]) -> Start | None:
+        """The job's cheapest start on some of the choices of its class alone."""
+        return self._best(job, ClassView(job.cls, [ChoiceState(choice) for choice in choices]))
+
+    def _best(self, job: Waiting, view: ClassView) -> Start | None:
+        if job.cls.nodes > 1:
+            return gang_start(self, job, view.states)
+        if job.cls.need.share < 1:
+            return self._share(job, view)
+        return self._single(job, view)
 
     def take(self, start: Start, cls: JobClass) -> None:
         """Hold what a start needs."""

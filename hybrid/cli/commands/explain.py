@@ -18,9 +18,13 @@ app = new_app()
 def explain(
     session: Session,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Its id.")],
+    where: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Why not there: a pool, a machine type or an offer."),
+    ] = None,
 ) -> None:
     """Why a job is where it is: every option with its cost, or what refused it."""
     from hybrid.cli import views
 
-    found = session.client.explain(job)
+    found = session.client.explain(job, where)
     session.show(found, lambda: views.explanation(found))

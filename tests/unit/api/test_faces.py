@@ -224,6 +224,22 @@ def test_an_explanation_adds_up_to_the_micro_dollar(
     )
 
 
+def test_why_not_here_is_answered_for_a_pool_by_name(admin: AsgiClient, put: Put) -> None:
+    put(a_local_pool("w-lab"), a_node("w-1", pool="w-lab"), a_local_pool("w-none"))
+    put(a_job("j-where", spec=a_spec(resources={"gpus": 4})))
+    lab = admin.get("/v1/jobs/j-where/explain?where=w-lab").json()
+    assert lab["sentence"].startswith("not in w-lab: ")
+    assert lab["reason"]["text"] in lab["sentence"]
+    assert [each["option"] for each in lab["alternatives"]] == ["pool:w-lab"]
+    unknown = admin.get("/v1/jobs/j-where/explain?where=w-labb")
+    assert (unknown.status_code, unknown.json()["code"]) == (404, "no_such_place")
+    assert "w-lab" in unknown.json()["detail"]
+    assert admin.get("/v1/jobs/j-none/explain?where=w-lab").status_code == 404
+    put(a_job("j-over", JobState.SUCCEEDED))
+    over = admin.get("/v1/jobs/j-over/explain?where=w-lab")
+    assert (over.status_code, over.json()["code"]) == (409, "already_ended")
+
+
 def test_a_jobs_whole_story_is_shown(admin: AsgiClient, put: Put) -> None:
     put(
         a_local_pool("st"),

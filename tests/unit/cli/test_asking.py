@@ -36,6 +36,11 @@ def test_a_submitted_job_is_listed_shown_explained_and_cancelled(asking: Hybrid,
     ]  # fmt: skip
     assert asking("show", job).out.splitlines()[0] == f"job         {job}"
     assert job in asking("explain", job).out
+    assert asking("explain", job, "--where", "local").out.startswith("Not in local: ")
+    assert (
+        "no pool, machine type or offer is 'nowhere'"
+        in asking("explain", job, "--where", "nowhere").err
+    )
     cancelled = asking("cancel", job)
     assert cancelled.out == f"{job} is cancelled\n"
     assert "cancelled" in asking("timeline", job).out

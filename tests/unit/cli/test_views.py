@@ -8,10 +8,13 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hybrid.cli import place_views, policy_views, views
 from hybrid.cli.tables import write
 from hybrid.client import answers as said
+from hybrid.domain.money import to_usd
 from tests.doubles.answers import AT, job, run
 
 OFFER = {
@@ -112,10 +115,36 @@ def test_options_show_what_they_cost_or_what_refused_them() -> None:
         }
     )  # fmt: skip
     lines = text(views.explanation(found))
-    assert lines[-2].startswith("→  spot a100 (and 2 like it)")
-    assert lines[-2].endswith("$2.50  machine $2.00, end tail $0.50")
-    assert "at p90)" in lines[-2]
-    assert words(lines[-1]) == ["local", "–", "–", "–", "too", "late"]
+    assert lines[0] == "Bursts."
+    assert lines[-4].startswith("→  spot a100 (and 2 like it)")
+    assert lines[-4].endswith("$2.50  machine $2.00, end tail $0.50")
+    assert "at p90)" in lines[-4]
+    assert words(lines[-3]) == ["local", "–", "–", "–", "too", "late"]
+    assert lines[-1].startswith("(j, pending, decided ")
+
+
+MICROS = st.integers(-(10**9), 10**9)
+
+
+@given(st.lists(MICROS, min_size=1, max_size=10))
+def test_terms_as_shown_add_up_to_the_total_as_shown(micros: list[int]) -> None:
+    option = said.Alternative.model_validate(
+        {
+            "option": "offer:o", "label": "o", "chosen": False, "members": 1, "refused": None,
+            "start_p50_at": None, "start_p90_at": None, "finish_at": None,
+            "terms": [{"name": "t", "usd": f"{to_usd(each):.6f}"} for each in micros],
+            "total_usd": f"{to_usd(sum(micros)):.6f}",
+        }
+    )  # fmt: skip
+    row = views.option_cells(option)
+    total, terms = row[-2], row[-1]
+    shown = [amount(term.removeprefix("t ")) for term in terms.split(", t ") if term]
+    assert sum(shown, Decimal(0)) == amount(total)
+
+
+def amount(shown: str) -> Decimal:
+    """What is shown as money; less than a cent is nothing."""
+    return Decimal(0) if "<" in shown else Decimal(shown.replace("$", "").replace(",", ""))
 
 
 def test_offers_what_is_ignored_and_who_could_not_be_asked() -> None:
