@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated, Any, Union, get_args, get_origin
 from zoneinfo import available_timezones
@@ -14,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from policies.consistency import nearest
 from policies.document import CONFLICT, PolicyDocument
+from policies.wording import NOT_A_NUMBER, shortened, told
 from policies.yaml_source import BadYaml, Path, Source, read
 
 MAX_PROBLEMS = 50
@@ -94,12 +96,45 @@ def read_policy(text: str) -> ReadPolicy:
         raise PolicyError(
             (Problem(mark.line, mark.column, "", what, f"known: {_names(PolicyDocument)}"),)
         )
+    found = set(_truths_for_numbers(source))
     try:
-        return ReadPolicy(PolicyDocument.model_validate(data), source)
+        document = PolicyDocument.model_validate(data)
     except ValidationError as error:
-        found = {p for detail in error.errors() for p in _problems(detail, source)}
-        in_order = sorted(found, key=lambda p: (p.line, p.column, p.path, p.message))
-        raise PolicyError(tuple(in_order[:MAX_PROBLEMS])) from error
+        details = error.errors()
+        found |= {p for each in _outermost(details) for p in _problems(each, source)}
+        raise _refusal(found) from error
+    if found:
+        raise _refusal(found)
+    return ReadPolicy(document, source)
+
+
+def _refusal(found: set[Problem]) -> PolicyError:
+    in_order = sorted(found, key=lambda p: (p.line, p.column, p.path, p.message))
+    return PolicyError(tuple(in_order[:MAX_PROBLEMS]))
+
+
+def _outermost(details: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Without complaints that a list is too short because its entries were refused."""
+    wrong = [each["loc"] for each in details]
+    return [
+        each
+        for each in details
+        if each["type"] != "too_short"
+        or not any(
+            other[: len(each["loc"])] == each["loc"] for other in wrong if other != each["loc"]
+        )
+    ]
+
+
+_NUMBERS = (int, float, Decimal)
+
+
+def _truths_for_numbers(source: Source) -> Iterator[Problem]:
+    """Where ``true`` stands for a number: Python would read it as 1."""
+    for path in source.truths:
+        annotation = _annotation_at(path)
+        if isinstance(annotation, type) and annotation in _NUMBERS:
+            yield _problem(source, path, *NOT_A_NUMBER)
 
 
 def dotted(path: Path) -> str:
@@ -123,47 +158,31 @@ def _problems(detail: ErrorDetails, source: Source) -> Iterator[Problem]:
     elif kind == "missing":
         yield _problem(source, path, "must be given", _missing_hint(path), key=True)
     elif path != detail["loc"]:
-        yield _problem(source, path, f"{path[-1]!r} is not a name", _NAME_HINT, key=True)
+        yield _problem(source, path, f"{shortened(path[-1])!r} is not a name", _NAME_HINT, key=True)
     elif kind == "string_pattern_mismatch":
-        clock = path[-1] in ("start", "until")
-        what = "time of day" if clock else "name"
-        hint = "write HH:MM, such as 06:30" if clock else _NAME_HINT
-        yield _problem(source, path, f"{given!r} is not a {what}", hint)
+        what, hint = _PATTERNS.get(str(path[-1]), ("name", _NAME_HINT))
+        yield _problem(source, path, f"{shortened(given)!r} is not a {what}", hint)
     else:
-        message, hint = _SAID.get(kind, (detail["msg"].removeprefix("Value error, "), ""))
-        yield _problem(source, path, message, hint or _choice_hint(path, given))
+        message, hint = told(detail)
+        yield _problem(source, path, message, _choice_hint(path, given) or hint)
 
 
 def _problem(source: Source, path: Path, message: str, hint: str, *, key: bool = False) -> Problem:
     mark = source.mark(path, key=key)
-    return Problem(mark.line, mark.column, dotted(path), message, hint)
+    return Problem(mark.line, mark.column, shortened(dotted(path), 200), message, hint)
 
 
 _NAME_HINT = (
     "lower case letters, digits, '.', '_' and '-', beginning and ending with a letter or digit"
 )
-_MAPPING = ("must be a mapping", "write one 'name: value' per line")
-_NUMBER = ("must be a number", "write it without quotes or units")
-_WHOLE = ("must be a whole number", "write it without quotes or units")
-_AMOUNT = ("must be an amount in USD", "write a number such as 12.50")
-_TRUTH = ("must be true or false", "write true or false")
-_SAID = {
-    "bool_parsing": _TRUTH,
-    "bool_type": _TRUTH,
-    "tuple_type": ("must be a list", "write [a, b], or one '- a' per line"),
-    "dict_type": _MAPPING,
-    "model_type": _MAPPING,
-    "string_type": ("must be text", 'put it in quotes: "..."'),
-    "float_parsing": _NUMBER,
-    "float_type": _NUMBER,
-    "finite_number": ("must be a finite number", "write a number"),
-    "int_parsing": _WHOLE,
-    "int_type": _WHOLE,
-    "int_from_float": _WHOLE,
-    "decimal_parsing": _AMOUNT,
-    "decimal_type": _AMOUNT,
+
+
+_TIME = ("time of day", "write HH:MM, such as 06:30")
+_PATTERNS = {
+    "start": _TIME,
+    "until": _TIME,
+    "subject": ("team, user or job", "leave control characters out"),
 }
-"""Message and hint where pydantic speaks of Python types."""
 
 
 def _choice_hint(path: Path, given: Any) -> str:
@@ -184,6 +203,10 @@ def _missing_hint(path: Path) -> str:
 def _field_hint(path: Path) -> str:
     """The nearest field there; at the top, the section that has a field of just this name."""
     model, name = _annotation_at(path[:-1]), str(path[-1])
+    if name == "<<":
+        return "merge keys are not read: write the fields out, or give the whole value an alias"
+    if len(path) == 1 and name.startswith("x-"):
+        return "write an anchor (&name) where the value is used first"
     known = list(model.model_fields) if _is_model(model) else []
     homes = [
         section

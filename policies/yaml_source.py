@@ -19,6 +19,8 @@ from yaml.reader import Reader
 from yaml.resolver import BaseResolver
 from yaml.scanner import Scanner
 
+from policies.wording import advice_on_yaml
+
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 32
 MAX_VALUES = 100_000
@@ -52,6 +54,8 @@ class Source:
     data: Any = None
     keys: dict[Path, Mark] = field(default_factory=dict)
     values: dict[Path, Mark] = field(default_factory=dict)
+    truths: list[Path] = field(default_factory=list)
+    """Where ``true`` and ``false`` stand."""
 
     def mark(self, path: Path, *, key: bool) -> Mark:
         """Where ``path`` stands: its key (if asked for and there is one) or its value; for what is
@@ -130,7 +134,8 @@ def read(text: str) -> Source:
     except yaml.MarkedYAMLError as error:
         place = error.problem_mark or error.context_mark
         mark = _mark(place) if place else Mark(1, 1)
-        raise BadYaml(mark, f"not YAML: {_words(error)}", _advice(text)) from error
+        words = _words(error)
+        raise BadYaml(mark, f"not YAML: {words}", _advice(text, words)) from error
     except yaml.reader.ReaderError as error:
         before = text[: error.position]
         mark = Mark(before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1)
@@ -145,8 +150,10 @@ def _words(error: yaml.MarkedYAMLError) -> str:
     return ", ".join(part for part in (error.context, error.problem) if part)
 
 
-def _advice(text: str) -> str:
-    return "indent with spaces, not tabs" if re.search(r"^ *\t", text, re.MULTILINE) else ""
+def _advice(text: str, words: str) -> str:
+    if "\\t" in words or re.search(r"^ *\t", text, re.MULTILINE):
+        return "indent with spaces, not tabs"
+    return advice_on_yaml(words)
 
 
 def _mark(place: Any) -> Mark:
@@ -175,7 +182,10 @@ class _Build:
             return self._mapping(node, path)
         if isinstance(node, SequenceNode):
             return [self.value(item, (*path, i)) for i, item in enumerate(node.value)]
-        return _scalar(node)
+        plain = _scalar(node)
+        if isinstance(plain, bool):
+            self.source.truths.append(path)
+        return plain
 
     def _mapping(self, node: MappingNode, path: Path) -> dict[str, Any]:
         result: dict[str, Any] = {}

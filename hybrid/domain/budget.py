@@ -52,7 +52,11 @@ class Budget(Written):
     name: Name
     scope: Scope = Scope.ORG
     subject: str | None = Field(
-        default=None, max_length=255, description="The team, user or job; none for the org."
+        default=None,
+        min_length=1,
+        max_length=255,
+        pattern=r"^[^\x00-\x1f\x7f]+$",
+        description="The team, user or job; none for the org.",
     )
     period: Period = Period.MONTH
     rolling_days: int = Field(default=30, ge=1, le=3660)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from policies.loading import MAX_PROBLEMS, PolicyError, dotted, parse_policy
+from policies.document import PolicyDocument
+from policies.loading import MAX_PROBLEMS, PolicyError, decoded, dotted, parse_policy
 from policies.yaml_source import MAX_BYTES
 
 ALIAS_BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
@@ -45,8 +46,8 @@ MALFORMED = [
         2,
         24,
         "budgets[0].limit_usd",
-        "greater than or equal to 0",
-        "",
+        "must be at least 0",
+        "it is -1",
     ),
     (
         "budgets:\n- {name: a, limit_usd: 1}\n- {name: a, limit_usd: 2}\n",
@@ -169,6 +170,67 @@ MALFORMED = [
         "no priority class 'vip'",
         "known: high, low",
     ),
+    ("aging:\n  per_hour: true\n", 2, 13, "aging.per_hour", "must be a number", "quotes"),
+    (
+        "budgets:\n- {name: a, limit_usd: 2e12}\n",
+        2,
+        24,
+        "budgets[0].limit_usd",
+        "at most 1,000,000,000",
+        "it is",
+    ),
+    (
+        "budgets:\n- {name: a, limit_usd: 1, period: monthly}\n",
+        2,
+        35,
+        "budgets[0].period",
+        "must be 'day', 'week', 'month'",
+        "did you mean month?",
+    ),
+    (
+        'budgets:\n- {name: a, limit_usd: 1, scope: job, subject: "a\\0"}\n',
+        2,
+        48,
+        "budgets[0].subject",
+        "is not a team, user or job",
+        "control characters",
+    ),
+    (
+        "budgets:\n- {name: a, limit_usd: 1, thresholds: [{at: 80%, action: notify}]}\n",
+        2,
+        45,
+        "budgets[0].thresholds[0].at",
+        "must be a number",
+        "units",
+    ),
+    ("teams: [ml]\n", 1, 8, "teams", "must be a mapping", "name: value"),
+    ("teams:\n  ml:\n", 2, 6, "teams.ml", "must be a mapping", "write {}"),
+    ("teams:\n  ml: {members: [1]}\n", 2, 18, "teams.ml.members[0]", "must be text", "quotes"),
+    (
+        "teams:\n  a: &a {weight: 2}\n  b: {<<: *a}\n",
+        3,
+        7,
+        "teams.b.<<",
+        "no such field",
+        "merge keys are not read",
+    ),
+    ("x-base: &b {weight: 2}\n", 1, 1, "x-base", "no such field", "used first"),
+    ("teams:\n  a: {weight: 0}\n", 2, 15, "teams.a.weight", "must be more than 0", "it is 0"),
+    ("\ufeffburst: {margn: 1}\n", 1, 9, "burst.margn", "no such field", "margin?"),
+    (
+        "placement: {reserved: [{models: [1], teams: [a]}]}\n",
+        1,
+        34,
+        "placement.reserved[0].models[0]",
+        "must be text",
+        "quotes",
+    ),
+    ("burst: @spot\n", 1, 8, "", "not YAML", "in quotes"),
+    ("burst: a: b\n", 1, 9, "", "not YAML", "': ' in it in quotes"),
+    ("burst:\n  margin: 1\n margin_usd: 2\n", 3, 2, "", "not YAML", "the same column"),
+    ('burst: "open\n', 2, 1, "", "not YAML", "close the quotes"),
+    ("%YAML 3.0\n---\nburst: {}\n", 1, 1, "", "not YAML", "%YAML"),
+    ("\x00\x01", 1, 1, "", "character that YAML does not allow", "UTF-8"),
     ("burst: {}\nspot: {}\nburst: {}\n", 3, 1, "burst", "given twice", "line 1"),
     ("- burst\n", 1, 1, "", "a mapping of sections", "known: scheduling"),
     ("just text\n", 1, 1, "", "a mapping of sections", ""),
@@ -228,6 +290,33 @@ def test_a_problem_without_path_or_hint_reads_well():
     with pytest.raises(PolicyError) as caught:
         parse_policy("? [a]\n: b\n")
     assert str(caught.value) == "line 1, column 3: a key is a name, not a list or a mapping"
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "column"),
+    [
+        (b"burst:\n  # caf\xe9\n", 2, 8),
+        ("burst: {}".encode("utf-16"), 1, 1),
+        (b"\x1f\x8b\x08\x00", 1, 2),
+        ("# \u00e9\u00e9".encode() + b"\xff", 1, 5),
+    ],
+)
+def test_a_file_that_is_no_text_is_refused_with_the_place_of_the_first_such_byte(
+    data: bytes, line: int, column: int
+):
+    with pytest.raises(PolicyError) as caught:
+        decoded(data)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column, problem.hint) == (line, column, "save the file as UTF-8")
+
+
+def test_a_byte_order_mark_is_passed_over():
+    assert decoded(b"\xef\xbb\xbfburst: {}") == "burst: {}"
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "null\n", "---\n", "burst:\nteams:\n"])
+def test_an_empty_document_is_the_default_policy(text: str):
+    assert parse_policy(text) == PolicyDocument()
 
 
 def test_an_alias_may_be_used():
