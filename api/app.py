@@ -18,7 +18,18 @@ from starlette.exceptions import HTTPException
 from api import problems
 from api.metrics import registry_of
 from api.middleware import Attend, BodyLimit
-from api.routers import artifacts, events, health, jobs, logs, machines, money, plan, tokens
+from api.routers import (
+    artifacts,
+    events,
+    health,
+    jobs,
+    ledger,
+    logs,
+    machines,
+    money,
+    plan,
+    tokens,
+)
 from api.routers.node_protocol import node_router
 from hybrid.bootstrap import App
 from hybrid.services.errors import ServiceError
@@ -34,7 +45,7 @@ durations seconds in fields named `…_s`, money decimal strings of US dollars i
 `…_usd`. Errors are RFC 9457 problem+json with a stable `code`."""
 
 
-_FACES = (jobs, logs, plan, machines, money, tokens, events, artifacts)
+_FACES = (jobs, logs, plan, machines, money, ledger, tokens, events, artifacts)
 
 
 def create_app(product: App) -> FastAPI:

@@ -40,6 +40,7 @@ from hybrid.runtime.system_clock import SystemClock
 from hybrid.runtime.tick import Tick
 from hybrid.services.access import Access
 from hybrid.services.artifacts import Artifacts
+from hybrid.services.bills import Bills
 from hybrid.services.claims import Claims
 from hybrid.services.errors import ServiceError, StartupError
 from hybrid.services.explaining import Explaining
@@ -100,6 +101,7 @@ class App:
     policies: Policies
     trials: PolicyTrials
     spending: Spending
+    bills: Bills
     happenings: Happenings
     uploads: Uploads
     admin_token: str | None = field(repr=False)
@@ -221,6 +223,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         policies=policies,
         trials=PolicyTrials(policies, sight),
         spending=Spending(store, clock),
+        bills=Bills(store, clock, world.installation),
         happenings=Happenings(store),
         uploads=Uploads(artifacts, store, live, clock),
         admin_token=_admin_token(state, access),

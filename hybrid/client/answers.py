@@ -355,6 +355,69 @@ class Change(Answer):
     after: Any
 
 
+class Mismatch(Answer):
+    """A kept balance that is not what the ledger comes to."""
+
+    budget: str
+    kept_charged_usd: Decimal
+    true_charged_usd: Decimal
+    kept_held_usd: Decimal
+    true_held_usd: Decimal
+
+
+class LedgerCheck(Answer):
+    """Every balance against a replay of the whole ledger."""
+
+    ok: bool
+    entries: int
+    budgets: int
+    mismatches: tuple[Mismatch, ...]
+
+
+class ClaimBill(Answer):
+    """One claim in one billing period."""
+
+    claim_id: str
+    period: str
+    state: str
+    charged_usd: Decimal
+    settled_usd: Decimal
+    billed_usd: Decimal
+    difference_usd: Decimal
+    by_kind_usd: dict[str, Decimal]
+
+
+class UnmatchedLine(Answer):
+    """Lines of a bill that no claim stands for."""
+
+    claim_id: str
+    period: str
+    kind: str
+    usd: Decimal
+    count: int
+    what: str
+
+
+class MissingClaim(Answer):
+    """A claim that was charged and that the bill does not name."""
+
+    claim_id: str
+    machine_id: str
+    charged_usd: Decimal
+
+
+class BillComparison(Answer):
+    """A bill against the ledger."""
+
+    claims: tuple[ClaimBill, ...]
+    unmatched: tuple[UnmatchedLine, ...]
+    missing: tuple[MissingClaim, ...]
+    untagged_usd: Decimal
+    elsewhere_usd: Decimal
+    difference_usd: Decimal
+    settled: int
+
+
 class Doubt(Answer):
     """What is valid in a policy and can hardly be meant."""
 

@@ -22,6 +22,8 @@ A = TypeVar("A", bound=said.Answer)
 PIECE_BYTES = 1 << 18
 TRANSFER_S = 120.0
 """Of silence while bytes travel."""
+_LONG = httpx.Timeout(TRANSFER_S, connect=CONNECT_S)
+"""For answers that are worked out: plans of a long queue, a replayed ledger."""
 
 
 def _nobody(_count: int) -> None:
@@ -160,6 +162,17 @@ class HybridClient:
         """Budgets and what is left of them."""
         return self._ask(said.BudgetList, "GET", "/v1/budgets")
 
+    def verify_ledger(self) -> said.LedgerCheck:
+        """Every balance against a replay of the whole ledger."""
+        return self._ask(said.LedgerCheck, "POST", "/v1/ledger:verify", again=True, timeout=_LONG)
+
+    def compare_bill(self, bill: Mapping[str, Any], *, settle: bool = False) -> said.BillComparison:
+        """A cloud's bill against the ledger; ``settle``: write down the differences."""
+        verb = "import" if settle else "compare"
+        path = f"/v1/ledger:{verb}-bill"
+        # the same bill again adds nothing: it may be asked for twice
+        return self._ask(said.BillComparison, "POST", path, again=True, json=bill, timeout=_LONG)
+
     # --- policy, tokens -----------------------------------------------------------------------
 
     def policy(self) -> said.Policy:
@@ -174,10 +187,8 @@ class HybridClient:
     def diff_policy(self, document: str) -> said.PolicyTrial:
         """What a policy would decide for the jobs that are there now; nothing is acted upon."""
         body = {"document": document}
-        # two plans of a long queue take longer than other answers
-        timeout = httpx.Timeout(TRANSFER_S, connect=CONNECT_S)
         return self._ask(
-            said.PolicyTrial, "POST", "/v1/policy:diff", again=True, json=body, timeout=timeout
+            said.PolicyTrial, "POST", "/v1/policy:diff", again=True, json=body, timeout=_LONG
         )
 
     def policy_history(self, *, limit: int = 50, before: int | None = None) -> said.PolicyHistory:

@@ -128,6 +128,10 @@ class BurstPool(Written):
     notice: Seconds = Field(
         default=120, description="Warning before a spot machine is taken; its provider's word."
     )
+    free_if_interrupted_within: Seconds = Field(
+        default=0,
+        description="A spot machine that its cloud takes back sooner costs nothing; at EC2: 1h.",
+    )
     interruptions_per_hour: float = Field(
         default=0.05, ge=0, le=60, description="Of one spot machine, until measured."
     )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, Decimal
 
+from hybrid.domain.bill import LineKind
 from hybrid.domain.money import MICROS_PER_USD, cost_micros
 
 LAUNCH_SLACK_S = 60.0
@@ -74,23 +75,24 @@ def machine_charge_micros(price_micros_per_hour: int, seconds: float) -> int:
     return cost_micros(price_micros_per_hour, billed_s(seconds))
 
 
-def charge_micros(
+def charge_lines(
     price_micros_per_hour: int,
     *,
     launched_at: float,
     ended_at: float,
     disk_gib: float = 0.0,
     disk_usd_per_gib_hour: Decimal = Decimal(0),
-    egress_gib: float = 0.0,
-    egress_usd_per_gib: Decimal = Decimal(0),
-) -> int:
-    """What a machine cost by its observed times, with its disk and what it sent out."""
-    seconds = ended_at - launched_at
-    return (
-        machine_charge_micros(price_micros_per_hour, seconds)
-        + disk_micros(disk_gib, disk_usd_per_gib_hour, billed_s(seconds))
-        + egress_micros(egress_gib, egress_usd_per_gib)
-    )
+    free: bool = False,
+) -> tuple[tuple[LineKind, int], ...]:
+    """What a machine cost by its observed times, line by line: the machine, which is always there,
+    and its disk. ``free``: its cloud asks nothing for the machine's time (disks are paid all the
+    same). What it sent out cannot be observed from here; the bill says so.
+    """
+    lived_s = ended_at - launched_at
+    machine = 0 if free else machine_charge_micros(price_micros_per_hour, lived_s)
+    disk = disk_micros(disk_gib, disk_usd_per_gib_hour, billed_s(lived_s))
+    lines = ((LineKind.MACHINE, machine), (LineKind.DISK, disk))
+    return tuple((kind, micros) for kind, micros in lines if micros or kind is LineKind.MACHINE)
 
 
 def disk_micros(gib: float, usd_per_gib_hour: Decimal, seconds: float) -> int:

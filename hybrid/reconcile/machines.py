@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from hybrid.domain.bill import LineKind
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.node import NodeState
 from hybrid.domain.pool_spec import Boot, BurstPool
-from hybrid.ledger.charges import charge_micros
+from hybrid.ledger.charges import charge_lines
 from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
 from hybrid.ports.observation import Known, MachineFacts, Observation
 from hybrid.ports.store import Post, Put
@@ -158,7 +159,7 @@ def _machine_over(
         lived_h = max(0.0, ended_at - machine.launched_at) / 3600
         lessons.ended(claim, lived_h, interrupted=machine.interrupted)
         sightings.ended(drafts, claim, ended_at, interrupted=machine.interrupted)
-    return settled(drafts, draft, claim, ended_at, now)
+    return settled(drafts, draft, claim, ended_at, now, interrupted=machine.interrupted)
 
 
 def _sync_absent(
@@ -227,13 +228,19 @@ def settled(
     claim: Claim,
     ended_at: float,
     now: float,
+    *,
+    interrupted: bool = False,
 ) -> Claim:
-    """The claim gone, what its machine cost charged and what was held released."""
+    """The claim gone, what its machine cost charged line by line and what was held released.
+
+    ``interrupted``: its cloud took the machine, which some clouds do not charge for when it is new.
+    """
     began = claim.launched_at
     cost = 0
     if claim.machine_id is not None and began is not None:
-        cost = _cost_micros(drafts, claim, began, ended_at)
-        draft.add(Post(entry(claim, EntryKind.CHARGE, cost, now, "machine time")))
+        for kind, micros in _lines(_pool_of(drafts, claim), claim, began, ended_at, interrupted):
+            cost += micros
+            draft.add(Post(_charge(claim, kind, micros, now)))
     if claim.held_micros:
         draft.add(
             Post(entry(claim, EntryKind.RELEASE, claim.held_micros, now, "the machine is gone"))
@@ -250,17 +257,28 @@ def settled(
     )
 
 
-def _cost_micros(drafts: Drafts, claim: Claim, began: float, ended_at: float) -> int:
+def _lines(
+    pool: BurstPool | None, claim: Claim, began: float, ended_at: float, interrupted: bool
+) -> tuple[tuple[LineKind, int], ...]:
     price = claim.offer.price_micros_per_hour
-    pool = _pool_of(drafts, claim)
     if pool is None:
-        return charge_micros(price, launched_at=began, ended_at=ended_at)
-    return charge_micros(
+        return charge_lines(price, launched_at=began, ended_at=ended_at)
+    return charge_lines(
         price,
         launched_at=began,
         ended_at=ended_at,
         disk_gib=pool.disk,
         disk_usd_per_gib_hour=pool.disk_usd_per_gib_hour,
+        free=interrupted and ended_at - began < pool.free_if_interrupted_within,
+    )
+
+
+def _charge(claim: Claim, kind: LineKind, micros: int, now: float) -> LedgerEntry:
+    if kind is LineKind.MACHINE:
+        return entry(claim, EntryKind.CHARGE, micros, now, "machine time")
+    return replace(
+        entry(claim, EntryKind.CHARGE, micros, now, str(kind)),
+        id=f"{EntryKind.CHARGE}:{claim.id}:{kind}",
     )
 
 

@@ -6,12 +6,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hybrid.domain.budget import Balance, Scope
 from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.run import Run
+from hybrid.ledger.replay import Mismatch
 from hybrid.ports.clock import Clock
 from hybrid.ports.store import JobFilter, Store
 from hybrid.services.access import Principal
@@ -55,11 +57,28 @@ class _Held:
         return self.gpus * max(0.0, end - max(self.begin, since))
 
 
+class VerifyingStore(Store, Protocol):
+    """A store that can replay its ledger."""
+
+    def verify_balances(self, *, now: float) -> tuple[Mismatch, ...]:
+        """Balances that are not what replaying the whole ledger gives."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """What a replay of the whole ledger has shown."""
+
+    entries: int
+    budgets: int
+    mismatches: tuple[Mismatch, ...]
+
+
 @dataclass(slots=True)
 class Spending:
     """Adds up. What ended jobs have held does not change and is read once per process."""
 
-    store: Store
+    store: VerifyingStore
     clock: Clock
     _ended: dict[JobId, tuple[_Held, ...]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -82,6 +101,15 @@ class Spending:
             return subject == asker.name
         job = self.store.job(JobId(subject))
         return job is not None and asker.sees(job.team)
+
+    def verified(self) -> Verified:
+        """Every balance against a replay of the whole ledger."""
+        now = self.clock.now()
+        return Verified(
+            entries=len(self.store.entries()),
+            budgets=len(self.store.balances(now=now)),
+            mismatches=self.store.verify_balances(now=now),
+        )
 
     def usage(self, asker: Principal, *, since: float | None = None) -> UsageReport:
         """What the asker's teams have used and spent since an instant (30 days ago if none)."""

@@ -20,6 +20,7 @@ from tests.unit.api.conftest import ClientOf
 DIGEST = "sha256:" + "0" * 64
 TOKEN = {"role": "viewer", "user": "vera"}
 SPEC = {"command": ["true"]}
+BILL = {"provider": "aws", "horizon_at": "2026-12-01T00:00:00Z", "lines": []}
 
 ROUTES = [
     ("GET", "/v1/jobs", None, Role.VIEWER),
@@ -47,6 +48,13 @@ ROUTES = [
     ("GET", "/v1/policy", None, Role.VIEWER),
     ("PUT", "/v1/policy", {"document": ""}, Role.ADMIN),
     ("POST", "/v1/policy:check", {"document": ""}, Role.VIEWER),
+    ("POST", "/v1/policy:diff", {"document": ""}, Role.OPERATOR),
+    ("GET", "/v1/policy/versions", None, Role.VIEWER),
+    ("GET", "/v1/policy/versions/0", None, Role.VIEWER),
+    ("POST", "/v1/policy:rollback", {"version": 0}, Role.ADMIN),
+    ("POST", "/v1/ledger:verify", None, Role.OPERATOR),
+    ("POST", "/v1/ledger:compare-bill", BILL, Role.OPERATOR),
+    ("POST", "/v1/ledger:import-bill", BILL, Role.ADMIN),
     ("GET", "/v1/tokens", None, Role.ADMIN),
     ("POST", "/v1/tokens", TOKEN, Role.ADMIN),
     ("POST", "/v1/tokens", {"role": "node", "pool": "local"}, Role.OPERATOR),
@@ -92,6 +100,7 @@ def test_every_documented_operation_is_in_the_table_of_roles_or_open(product: Ap
             .replace("{node_id}", "n1")
             .replace("{claim_id}", "c1")
             .replace("{token_id}", "t-none")
+            .replace("{version}", "0")
         )
         for method in operations:
             names = ("x", "local") if "{name}" in concrete else ("",)

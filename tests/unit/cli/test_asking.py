@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -329,3 +330,33 @@ def test_a_backup_of_a_running_server_is_whole_and_comes_back(
     restored = asking("restore", str(file), "--state-dir", str(target))
     assert restored.code == Exit.OK, restored.err
     assert StateDir(target).admin_token() == StateDir(serving).admin_token()
+
+
+CUR = """\
+bill_billing_period_start_date,bill_billing_period_end_date,line_item_usage_start_date,\
+line_item_usage_end_date,line_item_usage_type,line_item_unblended_cost,resource_tags
+2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,2026-11-03T10:00:00Z,2026-11-03T11:00:00Z,\
+SpotUsage:g5.xlarge,0.40,"{""user_hybrid_claim"": ""c-unknown""}"
+2026-11-01T00:00:00Z,2026-12-01T00:00:00Z,2026-11-03T10:00:00Z,2026-11-03T11:00:00Z,\
+BoxUsage:m5.large,3.25,
+"""
+
+
+def test_the_ledger_is_verified_and_a_bill_is_held_against_it(
+    asking: Hybrid, tmp_path: Path
+) -> None:
+    assert "0 entries replayed" in asking("ledger", "verify").out
+    file = tmp_path / "bill.csv.gz"
+    file.write_bytes(gzip.compress(CUR.encode()))
+    terms = ("--format", "aws-cur", "--provider", "aws")
+    shown = asking("ledger", "compare", str(file), *terms)
+    assert shown.code == Exit.OK, shown.err
+    assert "c-unknown" in shown.out
+    assert "without a tag  $3.25" in shown.out
+    imported = document(asking, "ledger", "import", str(file), *terms)
+    assert (imported["settled"], imported["untagged_usd"]) == (0, "3.250000")
+    file.write_text("a,b\n1,2\n")
+    wrong = asking("ledger", "compare", str(file), *terms)
+    assert (wrong.code, "row 1: no column" in wrong.err) == (Exit.REFUSED, True)
+    other = asking("ledger", "compare", str(file), "--format", "x", "--provider", "aws")
+    assert (other.code, "there are aws-cur, gcp-export" in other.err) == (Exit.USAGE, True)

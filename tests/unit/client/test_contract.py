@@ -21,7 +21,8 @@ SCHEMAS = {
     "Alternative": "ShownAlternative", "Gpu": "ShownGpu", "Node": "ShownNode",
     "Pool": "ShownPool", "Offer": "ShownOffer", "Ignored": "IgnoredOffer", "Claim": "ShownClaim",
     "Budget": "ShownBudget", "Policy": "ShownPolicy", "Change": "ShownDifference",
-    "Token": "ShownToken", "Doubt": "ShownDoubt", "Outlook": "ShownOutlook",
+    "Token": "ShownToken", "Mismatch": "ShownMismatch", "ClaimBill": "ShownClaimBill",
+    "Doubt": "ShownDoubt", "Outlook": "ShownOutlook",
     "DecisionChange": "ShownDecisionChange", "PlanSums": "ShownPlanSums",
 }  # fmt: skip
 """Names that differ."""

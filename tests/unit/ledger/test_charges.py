@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hybrid.domain.bill import LineKind
 from hybrid.ledger.charges import (
-    charge_micros,
+    charge_lines,
     disk_micros,
     egress_micros,
     hold_micros,
@@ -76,18 +77,14 @@ def test_machines_are_paid_by_the_second_and_for_a_minute_at_least(
     assert machine_charge_micros(3_600_000, seconds) == micros
 
 
-def test_the_charge_is_by_observed_times_with_disk_and_egress() -> None:
-    assert charge_micros(3_600_000, launched_at=1000.0, ended_at=1100.5) == 101_000
-    cost = charge_micros(
-        3_600_000,
-        launched_at=0.0,
-        ended_at=HOUR,
-        disk_gib=100,
-        disk_usd_per_gib_hour=DISK,
-        egress_gib=0.5,
-        egress_usd_per_gib=Decimal("0.09"),
-    )
-    assert cost == 3_600_000 + 11_000 + 45_000
+def test_the_charge_is_by_observed_times_with_the_disk_as_a_line_of_its_own() -> None:
+    alone = charge_lines(3_600_000, launched_at=1000.0, ended_at=1100.5)
+    assert alone == ((LineKind.MACHINE, 101_000),)
+    terms = {"disk_gib": 100, "disk_usd_per_gib_hour": DISK}
+    lines = charge_lines(3_600_000, launched_at=0.0, ended_at=HOUR, **terms)
+    assert lines == ((LineKind.MACHINE, 3_600_000), (LineKind.DISK, 11_000))
+    free = charge_lines(3_600_000, launched_at=0.0, ended_at=HOUR, free=True, **terms)
+    assert free == ((LineKind.MACHINE, 0), (LineKind.DISK, 11_000))
 
 
 def test_amounts_are_rounded_up() -> None:
@@ -113,8 +110,8 @@ def test_a_machine_that_ends_within_its_lease_never_costs_more_than_was_held(
     terms = {"disk_gib": disk, "disk_usd_per_gib_hour": DISK}
     held = hold_micros(ceiling, lease_s=lease_s, end_tail_s=tail_s, **terms)
     longest = 60 + lease_s + tail_s
-    cost = charge_micros(price, launched_at=0, ended_at=longest * lived, **terms)
-    assert cost <= held
+    lines = charge_lines(price, launched_at=0, ended_at=longest * lived, **terms)
+    assert sum(micros for _, micros in lines) <= held
 
 
 @given(
