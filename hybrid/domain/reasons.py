@@ -109,6 +109,23 @@ class GpuMemoryTooSmall(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class Contradiction(Reason):
+    """Constraints of the job that no place can meet together, and none of which is needless for
+    that; ``paths`` are where they stand in the spec, ``places`` what there is says to it."""
+
+    code: ClassVar[str] = "contradiction"
+    constraints: tuple[str, ...]
+    paths: tuple[str, ...]
+    places: str = ""
+
+    def __str__(self) -> str:
+        *most, last = self.constraints
+        fewer = "each alone" if len(most) == 1 else f"any {len(most)} of them"
+        there = f" ({self.places})" if self.places else ""
+        return f"no place meets {', '.join(most)} and {last} together; {fewer} can be met{there}"
+
+
+@dataclass(frozen=True, slots=True)
 class HardwareMismatch(Reason):
     """This node or offer does not fit, for one named aspect."""
 

@@ -34,6 +34,7 @@ from hybrid.domain.reasons import (
 from hybrid.domain.snapshot import Pool
 from hybrid.hardware import UnknownGpuModel, resolve
 from hybrid.ledger.charges import hold_micros
+from hybrid.planning.conflicts import contradiction, in_the_catalogue
 from hybrid.planning.fit import Fit, Need, Shape, accepted_models, fits, need_of
 from hybrid.planning.supply import Site, Supply, Unclear, supply
 from policies import budget, burst, placement, priority, spot
@@ -88,6 +89,9 @@ def admitted(
     verdicts: dict[Shape, tuple[Fit, ...] | Reason] = {}
     if _has_room(job, need, there, policy, because, verdicts):
         return None
+    clash = in_the_catalogue(job.spec)
+    if clash is not None:
+        return clash  # whatever an unclear pool has
     gaps: dict[str, Reason] = {}
     for gap in there.unclear:
         closed = _closed(job, gap, policy)
@@ -100,9 +104,18 @@ def admitted(
         refused = _hardware(need, there, verdicts)
         if refused is not None:
             because = {"what is there": refused}
-            if not gaps:
-                return refused
-    return _together(because | gaps)
+    if not isinstance(refused, TooManyGpusPerNode):
+        clash = contradiction(job.spec, lambda s: _possible(replace(job, spec=s), there, policy))
+    told = _together(because | gaps)
+    return told if clash is None else replace(clash, places=str(told))
+
+
+def _possible(job: Job, there: Supply, policy: PolicyDocument) -> bool:
+    """Whether there is a place for the job, or there could be in a pool of which little is
+    known."""
+    return _has_room(job, need_of(job.spec), there, policy, {}, {}) or any(
+        _closed(job, gap, policy) is None for gap in there.unclear
+    )
 
 
 def _as_submission(spec: JobSpec, team: str, policy: PolicyDocument, now: float) -> Reason | None:

@@ -12,7 +12,7 @@ from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job, JobState
 from hybrid.domain.job_spec import JobSpec
-from hybrid.domain.reasons import Reason
+from hybrid.domain.reasons import Contradiction, Reason
 from hybrid.domain.snapshot import Snapshot
 from hybrid.domain.transitions import Step
 from hybrid.planning.admit import admission
@@ -160,6 +160,10 @@ class Submission:
 
 def refused(reason: Reason) -> Refused:
     """A planner's reason as an error, at the place of the spec that it is about."""
+    if isinstance(reason, Contradiction):
+        parts = zip(reason.paths, reason.constraints, strict=True)
+        faults = [Fault(path, words) for path, words in parts]
+        return Refused(reason.code, str(reason), errors=faults)
     path = _PLACES.get(reason.code, "")
     return Refused(reason.code, str(reason), errors=[Fault(path, str(reason))] if path else ())
 

@@ -240,6 +240,19 @@ def test_why_not_here_is_answered_for_a_pool_by_name(admin: AsgiClient, put: Put
     assert (over.status_code, over.json()["code"]) == (409, "already_ended")
 
 
+@pytest.mark.parametrize("path", ["/v1/quote", "/v1/jobs"])
+def test_constraints_that_contradict_each_other_are_told_one_by_one(
+    admin: AsgiClient, path: str
+) -> None:
+    asked = {"gpus": 1, "gpu": {"models": ["t4"], "memory": "80GiB"}}
+    answer = admin.post(path, json={"command": ["true"], "team": "red", "resources": asked})
+    assert (answer.status_code, answer.json()["code"]) == (422, "contradiction")
+    assert [(e["path"], e["message"]) for e in answer.json()["errors"]] == [
+        ("resources.gpu.models", "GPU model t4"),
+        ("resources.gpu.memory", "GPU memory ≥ 80 GiB"),
+    ]
+
+
 def test_a_jobs_whole_story_is_shown(admin: AsgiClient, put: Put) -> None:
     put(
         a_local_pool("st"),
