@@ -105,7 +105,7 @@ def ceiling(
         if committed.micros_per_hour + price > most:
             return PolicyCeiling(f"${cents(most)} an hour")
     if offer.quota_left is not None and machines > offer.quota_left:
-        return QuotaReached(offer.id)
+        return QuotaReached(offer.id, offer.quota.words() if offer.quota else "")
     return None
 
 

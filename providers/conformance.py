@@ -46,6 +46,10 @@ class UnrulyCloud(Protocol):
         """The account may not have more."""
         ...
 
+    def limit_quota_to_one_machine(self) -> None:
+        """The account may have one machine of the pool's type, in either market."""
+        ...
+
     def throttle_launches(self) -> None:
         """The next launch is refused for coming too fast."""
         ...
@@ -131,6 +135,25 @@ class CapacityContract:
         assert found.usable == ()
         assert len(found.ignored) == len(odd.zones) * len(odd.markets)
         assert all(reason for _, reason in found.ignored)
+
+    def test_a_quota_is_told_with_what_runs_and_leaves_no_machine_when_it_is_used_up(
+        self,
+        provider: CapacityProvider,
+        pool: BurstPool,
+        request_for: Ask,
+        cloud: UnrulyCloud,
+    ) -> None:
+        cloud.limit_quota_to_one_machine()
+        before = self.offer(provider, pool, Market.SPOT)
+        assert before.quota is not None
+        assert (before.quota_left, before.quota.used) == (1, 0)
+        assert before.quota.at > 0
+        machine = provider.launch(request_for(), JOIN_TOKEN)
+        after = self.offer(provider, pool, Market.SPOT)
+        assert after.quota is not None
+        assert (after.quota_left, after.quota.used) == (0, after.quota.per_machine)
+        assert pool.region in after.quota.words()
+        provider.terminate(machine.id)
 
     # --- launching ------------------------------------------------------------------------------
 

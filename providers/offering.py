@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job_spec import Market
-from hybrid.domain.offer import Offer, offer_id
+from hybrid.domain.offer import Offer, Quota, offer_id
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import Offers
 
@@ -41,8 +41,8 @@ class Price:
 class Region:
     """What a region sells: facts per machine type, where each is sold, and prices.
 
-    ``cloud`` names the cloud to people. ``quota_left`` counts machines, by machine type and market;
-    what is not in it is unknown.
+    ``cloud`` names the cloud to people. ``quotas`` go by machine type and market; what is not in it
+    is unknown.
     """
 
     cloud: str
@@ -51,7 +51,7 @@ class Region:
     on_demand: Mapping[tuple[str, str], Price]
     spot: Mapping[tuple[str, str], Price]
     quota_family: Callable[[str], str]
-    quota_left: Mapping[tuple[str, Market], int] = field(default_factory=dict)
+    quotas: Mapping[tuple[str, Market], Quota] = field(default_factory=dict)
 
 
 def offers(pools: Sequence[BurstPool], region: Region) -> Offers:
@@ -96,6 +96,7 @@ def _offer(
     # a spot machine never costs more than the list price
     ceiling = max(price.micros_per_hour, listed.micros_per_hour if listed else 0)
     spot = market is Market.SPOT
+    quota = region.quotas.get((machine_type, market))
     name = PoolName(pool.name)
     return Offer(
         id=offer_id(name, zone, machine_type, market),
@@ -120,5 +121,6 @@ def _offer(
         notice_s=pool.notice if spot else 0.0,
         boot_s=pool.boot.expected,
         quota_family=region.quota_family(machine_type),
-        quota_left=region.quota_left.get((machine_type, market)),
+        quota_left=None if quota is None else quota.machines_left,
+        quota=quota,
     )

@@ -9,6 +9,31 @@ from hybrid.domain.job_spec import Market
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """A provider's limit that machines of several offers share, and what is in use of it.
+
+    ``limit``, ``used`` and ``per_machine`` count ``unit`` (vCPU, GPU); ``name`` is what the
+    provider calls the limit and where it holds; ``at`` is when it was read.
+    """
+
+    limit: int
+    used: int
+    per_machine: int
+    unit: str
+    name: str
+    at: float
+
+    @property
+    def machines_left(self) -> int:
+        """Machines that may still be asked for."""
+        return max(0, self.limit - self.used) // self.per_machine
+
+    def words(self, used: int | None = None) -> str:
+        """``8 of 8 vCPU for G and VT spot in us-east-1``."""
+        return f"{self.used if used is None else used} of {self.limit} {self.unit} for {self.name}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One machine type of a burst pool in one zone and market, with its price now.
 
@@ -41,6 +66,8 @@ class Offer:
     quota_family: str = ""
     """The provider's name of the quota that such a machine counts against; empty: one of its own
     for each machine type."""
+    quota: Quota | None = None
+    """The quota itself, where the provider tells; ``quota_left`` is what it leaves."""
 
 
 def offer_id(pool: PoolName, zone: str, machine_type: str, market: Market) -> OfferId:

@@ -228,8 +228,12 @@ class QuotaReached(Reason):
 
     code: ClassVar[str] = "quota_reached"
     scope: str
+    use: str = ""
+    """How much of which quota, where the provider tells."""
 
     def __str__(self) -> str:
+        if self.use:
+            return f"quota {self.use}"
         return f"the provider's quota is used up: {self.scope}"
 
 

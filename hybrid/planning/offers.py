@@ -13,10 +13,11 @@ from hybrid.domain.ids import OfferId, PoolName
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.domain.reasons import BreakerOpen, QuotaReached, Reason, SourceUnknown
+from hybrid.domain.reasons import BreakerOpen, Reason, SourceUnknown
 from hybrid.domain.snapshot import Snapshot
 from hybrid.estimation.interruptions import rate_per_hour
 from hybrid.planning.fit import Shape, offer_shape
+from hybrid.planning.quotas import QuotaBook
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +50,7 @@ class OfferBook:
     def __init__(self, snapshot: Snapshot, pools: Mapping[PoolName, BurstPool]) -> None:
         self._snapshot = snapshot
         self._pools = pools
-        self._left = _quota_left(snapshot)
+        self._quotas = QuotaBook(snapshot)
         self._probed: set[str] = set()
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self.classes: list[OfferClass] = []
@@ -61,13 +62,13 @@ class OfferBook:
             probe = self._probing(offer)
             if probe is not None and (machines > 1 or probe.scope in self._probed):
                 continue
-            left = self._left.get(offer.id)
+            left = self._quotas.left(offer)
             if left is None or left >= machines:
                 return offer
         if any(self._probing(offer) for offer in cls.members):
             breaker = next(b for o in cls.members if (b := self._probing(o)))
             return BreakerOpen(breaker.scope, f"{breaker.cause}; one probe at a time", 0.0)
-        return QuotaReached(str(cls.offer.id))
+        return self._quotas.refusal(cls.members[0])
 
     def half_open(self, cls: OfferClass) -> bool:
         """Whether only a probe would tell if such machines can be had."""
@@ -75,18 +76,14 @@ class OfferBook:
 
     def take(self, offer: Offer, machines: int) -> None:
         """Count machines that the plan asks for."""
-        left = self._left.get(offer.id)
-        if left is not None:
-            self._left[offer.id] = left - machines
+        self._quotas.take(offer, machines)
         probe = self._probing(offer)
         if probe is not None:
             self._probed.add(probe.scope)
 
     def give_back(self, offer: Offer, machines: int) -> None:
         """Undo a ``take``: only one claim can have been the probe of a breaker."""
-        left = self._left.get(offer.id)
-        if left is not None:
-            self._left[offer.id] = left + machines
+        self._quotas.take(offer, -machines)
         probe = self._probing(offer)
         if probe is not None:
             self._probed.discard(probe.scope)
@@ -119,7 +116,7 @@ class OfferBook:
             self.classes.append(
                 OfferClass(
                     index=len(self.classes),
-                    offer=replace(first, quota_left=None),  # quotas are counted per member
+                    offer=replace(first, quota_left=None, quota=None),  # counted per member
                     members=tuple(members),
                     pool=pool,
                     shape=self._shape(first),
@@ -184,19 +181,6 @@ def _probe_under_way(breaker: Breaker, claims: Iterable[Claim]) -> bool:
         and covers(breaker.scope, claim.offer)
         for claim in claims
     )
-
-
-def _quota_left(snapshot: Snapshot) -> dict[OfferId, int]:
-    """What is left of each offer's quota: what was listed, less what was asked for since."""
-    left = {o.id: o.quota_left for o in snapshot.offers if o.quota_left is not None}
-    listed = {o.id: o.priced_at for o in snapshot.offers}
-    for claim in snapshot.claims.values():
-        id_ = claim.offer.id
-        if id_ not in left or claim.state.over:
-            continue
-        if claim.launched_at is None or claim.launched_at > listed[id_]:
-            left[id_] -= 1
-    return left
 
 
 def _priced(offer: Offer) -> bool:

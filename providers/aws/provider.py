@@ -20,7 +20,7 @@ from providers.aws import machine_facts, requests
 from providers.aws.errors import Scopes, translated
 from providers.aws.machines import machine
 from providers.aws.prices import Prices
-from providers.aws.quotas import quota_family
+from providers.aws.quotas import Quotas, quota_family
 from providers.offering import MachineFacts, Region, offers
 
 CONSOLE_LIMIT: Final = 65_536
@@ -66,6 +66,13 @@ class AwsProvider:
         self._writes = client("ec2", _WRITES)
         pricing = client("pricing", _READS, PRICING_REGION)
         self._prices = Prices(self._reads, pricing, region=region, scopes=self._scopes, now=now)
+        self._quotas = Quotas(
+            self._reads,
+            client("service-quotas", _READS),
+            region=region,
+            scopes=self._scopes,
+            now=now,
+        )
         self._lock = threading.Lock()
         self._facts: dict[str, MachineFacts] = {}
         self._sold: dict[str, frozenset[tuple[str, str]]] = {}
@@ -99,6 +106,9 @@ class AwsProvider:
             on_demand={(each, zone): price for each, price in listed.items() for zone in zones},
             spot=self._prices.spot(spot_types, zones) if spot_types else {},
             quota_family=quota_family,
+            quotas=self._quotas.of(
+                {each: int(self._facts[each].cpus) for each in types if each in self._facts}
+            ),
         )
         return offers(pools, region)
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import MachineId
 from hybrid.domain.job_spec import Market
+from hybrid.domain.offer import Quota
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers
 from hybrid.ports.errors import Gone, InvalidRequest, OutcomeUnknown
@@ -122,7 +123,7 @@ class GcpProvider:
             on_demand={pair: listed[pair[0]] for pair in pairs if pair[0] in listed},
             spot={pair: spot[pair[0]] for pair in pairs if pair[0] in spot},
             quota_family=lambda each: quotas.metric(needs[each][2]) if each in needs else "",
-            quota_left=self._quota_left(needs),
+            quotas=self._quotas(needs),
         )
         return offers(pools, region)
 
@@ -269,9 +270,10 @@ class GcpProvider:
             self._types[base] = (now, rows)
         return rows
 
-    def _quota_left(
+    def _quotas(
         self, needs: Mapping[str, tuple[float, float, str, int]]
-    ) -> dict[tuple[str, Market], int]:
+    ) -> dict[tuple[str, Market], Quota]:
+        at = self._now()
         with translated(self._scopes):
             region = self._rest.read(
                 COMPUTE, self._path(f"regions/{self._region}"), {"fields": "quotas"}
@@ -279,18 +281,9 @@ class GcpProvider:
             project = self._rest.read(
                 COMPUTE, f"/compute/v1/projects/{self._project}", {"fields": "quotas"}
             )
-        regional = quotas.read(region.get("quotas") or ())
-        everywhere = quotas.read(project.get("quotas") or ()).get(quotas.ALL_REGIONS)
-        left = {}
-        for written, (_, _, accelerator, count) in needs.items():
-            if not count:
-                continue
-            for market in Market:
-                name = quotas.market_metric(quotas.metric(accelerator), market)
-                known = [q for q in (regional.get(name), everywhere) if q is not None]
-                if known:
-                    left[(written, market)] = min(each.left for each in known) // count
-        return left
+        uses = quotas.read(region.get("quotas") or ())
+        everywhere = quotas.read(project.get("quotas") or ())
+        return quotas.tightest(needs, uses, everywhere, region=self._region, at=at)
 
     def _launch_scopes(self, order: requests.Order) -> Scopes:
         return Scopes(

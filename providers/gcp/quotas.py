@@ -8,11 +8,11 @@ use ("Allocation quotas", Compute Engine documentation). Spot machines count aga
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
 from hybrid.domain.job_spec import Market
+from hybrid.domain.offer import Quota
 
 ALL_REGIONS: Final = "GPUS_ALL_REGIONS"
 
@@ -45,23 +45,53 @@ def market_metric(name: str, market: Market) -> str:
     return f"PREEMPTIBLE_{name}" if market is Market.SPOT else name
 
 
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """A limit in GPUs and what is in use of it."""
-
-    limit: float
-    usage: float
-
-    @property
-    def left(self) -> int:
-        """Whole GPUs that may still be asked for."""
-        return max(0, int(self.limit - self.usage))
+Use = tuple[float, float]
+"""A limit in GPUs, and what is in use of it."""
 
 
-def read(quotas: Iterable[Mapping[str, Any]]) -> dict[str, Quota]:
+def read(quotas: Iterable[Mapping[str, Any]]) -> dict[str, Use]:
     """By metric."""
     return {
-        str(each["metric"]): Quota(float(each.get("limit", 0)), float(each.get("usage", 0)))
+        str(each["metric"]): (float(each.get("limit", 0)), float(each.get("usage", 0)))
         for each in quotas
         if "metric" in each
     }
+
+
+def tightest(
+    needs: Mapping[str, tuple[float, float, str, int]],
+    regional: Mapping[str, Use],
+    everywhere: Mapping[str, Use],
+    *,
+    region: str,
+    at: float,
+) -> dict[tuple[str, Market], Quota]:
+    """By written machine type and market: the quota that leaves the fewest machines.
+
+    ``needs`` gives each type's accelerator and number of GPUs.
+    """
+    found = {}
+    for written, (_, _, accelerator, gpus) in needs.items():
+        if not gpus:
+            continue
+        for market in Market:
+            name = market_metric(metric(accelerator), market)
+            uses = (
+                (f"{name} in {region}", regional.get(name)),
+                (f"{ALL_REGIONS} of the project", everywhere.get(ALL_REGIONS)),
+            )
+            known = [
+                Quota(
+                    limit=int(use[0]),
+                    used=int(use[1]),
+                    per_machine=gpus,
+                    unit="GPU",
+                    name=named,
+                    at=at,
+                )
+                for named, use in uses
+                if use is not None
+            ]
+            if known:
+                found[(written, market)] = min(known, key=lambda each: each.machines_left)
+    return found

@@ -18,7 +18,7 @@ from providers.conformance import CapacityContract
 from providers.sandbox.cloud import SandboxCloud
 from providers.sandbox.config import Market, SandboxConfig
 
-ZONE, TYPE = "us-east-1a", "g5.xlarge"
+ZONE, TYPE, VCPUS = "us-east-1a", "g5.xlarge", 4
 
 pytestmark = pytest.mark.xdist_group("sandbox-cloud")
 
@@ -35,6 +35,12 @@ class UnrulyEc2:
     def run_out_of_quota(self) -> None:
         for market in Market:
             self.sandbox.set_quota("G and VT", market, 0)
+
+    def limit_quota_to_one_machine(self) -> None:
+        for view in self.sandbox.state().live:
+            self.sandbox.terminate(view.instance_id)
+        for market in Market:
+            self.sandbox.set_quota("G and VT", market, VCPUS)
 
     def throttle_launches(self) -> None:
         self.sandbox.fault("RunInstances", code="RequestLimitExceeded", http_status=503)

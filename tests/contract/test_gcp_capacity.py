@@ -37,6 +37,13 @@ class UnrulyGce:
         for metric in QUOTAS:
             self.sandbox.set_quota(metric, 0)
 
+    def limit_quota_to_one_machine(self) -> None:
+        for view in self.sandbox.instances():
+            if view.ended_at is None:
+                self.sandbox.delete(view.instance_id)
+        for metric in QUOTAS:
+            self.sandbox.set_quota(metric, 1)
+
     def throttle_launches(self) -> None:
         self.sandbox.fault("instances.insert", code="rateLimitExceeded")
 

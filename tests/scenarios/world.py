@@ -18,7 +18,7 @@ from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.learned import Estimate, Learned
 from hybrid.domain.money import to_micros
 from hybrid.domain.node import Gpu, Node, NodeState, Slot
-from hybrid.domain.offer import Offer, offer_id
+from hybrid.domain.offer import Offer, Quota, offer_id
 from hybrid.domain.pool_spec import POOL_SPEC, BurstPool
 from hybrid.domain.quantities import parse_duration_s
 from hybrid.domain.run import Run, RunState
@@ -174,10 +174,25 @@ def _offers(world: dict[str, Any], pools: dict[PoolName, Pool]) -> dict[str, Off
             ),
             notice_s=seconds(given.get("notice", "2m")),
             boot_s=seconds(given.get("boot", "2m")),
-            quota_left=given.get("quota"),
+            quota_left=None if isinstance(given.get("quota"), dict) else given.get("quota"),
             quota_family=given.get("family", ""),
+            quota=_quota(given.get("quota")),
         )
     return offers
+
+
+def _quota(given: Any) -> Quota | None:
+    """``{limit, used, per, unit, name}``; a plain number counts machines of the offer alone."""
+    if not isinstance(given, dict):
+        return None
+    return Quota(
+        limit=given["limit"],
+        used=given.get("used", 0),
+        per_machine=given["per"],
+        unit=given.get("unit", "vCPU"),
+        name=given["name"],
+        at=NOW,
+    )
 
 
 def to_micros_dec(usd: Any) -> int:

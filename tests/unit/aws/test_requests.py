@@ -33,7 +33,7 @@ from hybrid.ports.errors import (
 )
 from providers.aws.errors import CODES, Kind, Scopes, translated, typed
 from providers.aws.machines import machine
-from providers.aws.quotas import quota_family
+from providers.aws.quotas import quota_code, quota_family
 from providers.aws.requests import parameters, prepare
 from providers.user_data import JOIN_TOKEN, render
 from tests.doubles.build import a_burst_pool, a_claim, an_offer
@@ -286,3 +286,19 @@ def test_an_instance_halted_by_hand_is_stopped_and_not_ended() -> None:
 
 def test_a_foreign_tag_set_is_no_claim() -> None:
     assert machine(an_instance("running", Tags=[])).claim_id is None
+
+
+@pytest.mark.parametrize(
+    ("machine_type", "market", "code"),
+    [
+        ("g5.xlarge", Market.SPOT, "L-3819A6DF"),
+        ("g5.xlarge", Market.ON_DEMAND, "L-DB2E81BA"),
+        ("p4d.24xlarge", Market.SPOT, "L-7212CCBC"),
+        ("p5.48xlarge", Market.ON_DEMAND, "L-417A185B"),
+        ("p5.48xlarge", Market.SPOT, None),
+    ],
+)
+def test_newer_p_machines_have_spot_quotas_of_their_own(
+    machine_type: str, market: Market, code: str | None
+) -> None:
+    assert quota_code(machine_type, market) == code

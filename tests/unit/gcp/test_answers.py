@@ -24,7 +24,7 @@ from providers.gcp.errors import CODES, Kind, Said, Scopes, of_http, of_operatio
 from providers.gcp.machines import PREEMPTED, STATES, deed, machine, notices, with_ends
 from providers.gcp.names import instance_name
 from providers.gcp.prices import series_name
-from providers.gcp.quotas import METRICS, Quota, market_metric, metric
+from providers.gcp.quotas import METRICS, market_metric, metric, read, tightest
 
 OFFER = "cloud/us-central1-a/g2-standard-4/spot"
 SCOPES = Scopes(
@@ -232,9 +232,20 @@ def test_spot_machines_count_against_the_preemptible_quota_of_their_gpu() -> Non
     assert len(set(METRICS.values())) == len(METRICS)
 
 
-def test_a_quota_that_is_overrun_leaves_nothing() -> None:
-    assert Quota(8.0, 3.0).left == 5
-    assert Quota(8.0, 9.0).left == 0
+def test_of_two_quotas_the_tighter_one_is_told() -> None:
+    needs = {"g2-standard-24": (24.0, 96.0, "nvidia-l4", 2)}
+    regional = read([{"metric": "PREEMPTIBLE_NVIDIA_L4_GPUS", "limit": 8.0, "usage": 3.0}])
+    found = tightest(needs, regional, {}, region="us-central1", at=1.0)
+    spot = found[("g2-standard-24", Market.SPOT)]
+    assert spot.machines_left == 2
+    assert spot.words() == "3 of 8 GPU for PREEMPTIBLE_NVIDIA_L4_GPUS in us-central1"
+    assert ("g2-standard-24", Market.ON_DEMAND) not in found
+    everywhere = read([{"metric": "GPUS_ALL_REGIONS", "limit": 4.0, "usage": 5.0}])
+    found = tightest(needs, regional, everywhere, region="us-central1", at=1.0)
+    assert [each.words() for each in found.values()] == [
+        "5 of 4 GPU for GPUS_ALL_REGIONS of the project"
+    ] * 2
+    assert [each.machines_left for each in found.values()] == [0, 0]
 
 
 @pytest.mark.parametrize(

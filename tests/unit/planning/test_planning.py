@@ -692,3 +692,29 @@ def test_a_gang_passes_over_an_instant_at_which_one_of_its_nodes_is_promised_to_
         if d.verdict is Verdict.WAIT
     }
     assert ends == {"first": 4.0, "gang": 5.0, "late": 5.5}
+
+
+def shared_quota(**fields: int) -> dict[str, Any]:
+    return {"limit": 16, "per": 4, "name": "G and VT on-demand in us-east-1", **fields}
+
+
+def test_a_quota_is_shared_by_the_machine_types_and_zones_that_count_against_it() -> None:
+    world = waiting_world(quota=shared_quota(used=12))
+    world["offers"]["other"] = {
+        "pool": "cloud",
+        "type": "n",
+        "price": 5,
+        "quota": shared_quota(used=12, per=8),
+    }
+    _, _, made = planned(world)
+    assert [a.claim.offer.machine_type for a in made.actions if isinstance(a, OpenClaim)] == ["m"]
+    waiting = next(j for j in ("y-1", "y-2") if decision(made, j).verdict is Verdict.WAIT)
+    said = [str(a.refused) for a in decision(made, waiting).alternatives if a.refused]
+    assert "quota 16 of 16 vCPU for G and VT on-demand in us-east-1" in said
+
+
+def test_a_machine_asked_for_since_a_shared_quota_was_read_counts_against_it() -> None:
+    world = waiting_world(quota=shared_quota(used=12))
+    world["claims"] = {"c1": {"offer": "od", "state": "requested", "job": "y-1", "asked": "-1s"}}
+    _, _, made = planned(world)
+    assert [a for a in made.actions if isinstance(a, OpenClaim)] == []
