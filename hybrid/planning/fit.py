@@ -26,12 +26,11 @@ from hybrid.estimation.speed import job_speed
 from hybrid.hardware import MODELS, UnknownGpuModel, resolve, satisfies_memory
 from hybrid.topology import (
     MINIMUM_GBPS,
-    LinkGraph,
-    SlotTable,
+    Slots,
     devices_of,
     link_efficiency,
     mask_of,
-    slot_table,
+    slots_of,
 )
 
 CPU_ONLY = ""
@@ -71,23 +70,17 @@ class Shape:
         return self._hash
 
     @property
-    def table(self) -> SlotTable:
+    def table(self) -> Slots:
         """Slot choices on this machine."""
         return _table(self)
 
 
 @lru_cache(maxsize=1024)
-def _table(shape: Shape) -> SlotTable:
-    return slot_table(_graph(shape.links_gbps, shape.numa, shape.models))
-
-
-@lru_cache(maxsize=512)
-def _graph(
-    links: tuple[tuple[float, ...], ...], numa: tuple[int, ...], models: tuple[str, ...]
-) -> LinkGraph:
-    count = len(models)
+def _table(shape: Shape) -> Slots:
+    count = len(shape.models)
+    links = shape.links_gbps
     matrix = links if len(links) == count else ((0.0,) * count,) * count
-    return LinkGraph.of_matrix(matrix, numa=numa, models=models)
+    return slots_of(matrix, shape.numa, shape.models)
 
 
 def node_shape(node: Node) -> Shape:

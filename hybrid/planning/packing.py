@@ -115,7 +115,7 @@ class Packing:
         if choice is None:
             return None
         rest = free & ~choice.mask
-        gbps = shape.table.graph.gbps
+        gbps = shape.table.gbps
         cut = sum(gbps[i][j] for i in choice.devices for j in devices_of(rest))
         left = float(rest.bit_count())
         return cut, -left if self._spread else left

@@ -16,6 +16,7 @@ from hybrid.ports.observation import EngineFacts, Known, MachineFacts, Observati
 from hybrid.ports.store import World
 from hybrid.runtime.deadlines import Answer, Calls, Failure, NoAnswer
 from hybrid.runtime.pace import Pace
+from hybrid.runtime.sensible import sensible, usable
 
 T = TypeVar("T")
 
@@ -100,7 +101,7 @@ class Observer:
         self, name: str, provider: CapacityProvider, pools: tuple[BurstPool, ...]
     ) -> Callable[[], object]:
         def ask() -> tuple[Offer, ...]:
-            found = provider.offers(pools)
+            found = usable(provider.offers(pools), self._clock.now())
             self._ignored[name], self._priced_for[name] = found.ignored, pools
             return found.usable
 
@@ -111,7 +112,8 @@ def _engine_call(engine: WorkloadRuntime) -> Callable[[], object]:
     # runs before nodes: a run that is listed after its node has left would look lost
     def ask() -> EngineFacts:
         ranks = engine.list_runs()
-        return EngineFacts(nodes=engine.inventory(), ranks=ranks)
+        nodes = tuple([sensible(report) for report in engine.inventory()])
+        return EngineFacts(nodes=nodes, ranks=ranks)
 
     return ask
 

@@ -11,6 +11,7 @@ from hybrid.topology.graph import (
 )
 from hybrid.topology.levels import PcieLevel, from_levels, nvlink_generation, pcie_gbps
 from hybrid.topology.link_class import MINIMUM_GBPS, link_efficiency, reference_gbps
+from hybrid.topology.parted import PartedSlots, Slots, check_links, slots_of
 from hybrid.topology.presets import (
     PRESETS,
     InvalidDeclaration,
@@ -33,10 +34,13 @@ __all__ = [
     "InvalidTopology",
     "LinkClass",
     "LinkGraph",
+    "PartedSlots",
     "PcieLevel",
     "SharePlacement",
     "SlotTable",
+    "Slots",
     "VirtualGpus",
+    "check_links",
     "default_preset",
     "devices_of",
     "from_levels",
@@ -49,4 +53,5 @@ __all__ = [
     "preset",
     "reference_gbps",
     "slot_table",
+    "slots_of",
 ]

@@ -75,6 +75,11 @@ class SlotTable:
         if self._count <= FULL_TABLE_DEVICES:
             self._fill(math.inf, nvlink=False)
 
+    @property
+    def gbps(self) -> tuple[tuple[float, ...], ...]:
+        """GB/s between any two devices."""
+        return self.graph.gbps
+
     def choose(
         self,
         free_mask: int,
