@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from hybrid.domain.budget import Balance
+from hybrid.domain.budget import Budget
 from hybrid.domain.ids import JobId, MachineId, PoolName
 from hybrid.domain.job import Job, JobState
 from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.ledger_entry import EntryKind
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ledger.caps import after, covers, free_micros
+from hybrid.ledger.caps import covers, free_micros
 from hybrid.ledger.replay import by_claim, replay
 from hybrid.ports.access import Role
 from hybrid.ports.capacity import BootInfo
@@ -97,6 +97,7 @@ class Life:
     """The world, its two control planes, and how long all has been well."""
 
     store: Store
+    begins_at: float = NOW
     world: SimWorld = field(init=False)
     cloud: SimCloud = field(init=False)
     leader: Control = field(init=False)
@@ -107,13 +108,14 @@ class Life:
     value: float = 4.0
     submitted: dict[JobId, float] = field(default_factory=dict)
     strays: set[MachineId] = field(default_factory=set)
-    well_since: float = NOW
-    ticked_at: float = NOW
+    well_since: float = field(init=False)
+    ticked_at: float = field(init=False)
     _entries_seen: int = 0
-    _balances: tuple[Balance, ...] = ()
+    _budgets: tuple[Budget, ...] = ()
 
     def __post_init__(self) -> None:
-        clock = SimClock(NOW)
+        clock = SimClock(self.begins_at)
+        self.well_since = self.ticked_at = self.begins_at
         prices = {(kind, Market.ON_DEMAND): micros for kind, micros in LIST_MICROS.items()}
         prices |= {(kind, Market.SPOT): micros * 2 // 5 for kind, micros in LIST_MICROS.items()}
         self.cloud = SimCloud("aws", clock, prices)
@@ -166,10 +168,12 @@ class Life:
 
     def apply_policy(self) -> None:
         """Write the policy as it is to be now."""
-        text = POLICY.format(all_usd=self.all_usd, blue_usd=self.blue_usd, value=self.value)
-        control = self.leader
-        control.apply_policy(text)
+        self.leader.apply_policy(self.policy())
         self._budgets_changed()
+
+    def policy(self) -> str:
+        """The policy as it is to be now."""
+        return POLICY.format(all_usd=self.all_usd, blue_usd=self.blue_usd, value=self.value)
 
     # --- time and the loop ----------------------------------------------------------------------
 
@@ -300,20 +304,22 @@ class Life:
         return "is passed" in words or "without a live claim" in words
 
     def _budgets_changed(self) -> None:
-        entries = self.store.entries()
-        budgets = [balance.budget for balance in self.store.balances(now=self.now)]
-        self._entries_seen = len(entries)
-        self._balances = replay(budgets, entries, now=self.now)
+        self._entries_seen = len(self.store.entries())
+        self._budgets = tuple(b.budget for b in self.store.balances(now=self.now))
 
     def _holds_past_a_cap(self) -> Iterator[str]:
-        """No hold is opened or renewed that passes a limit, as it is when that is done."""
+        """No hold is opened or renewed that passes a limit, as it is when that is done: in the
+        period of that moment, by all that had been written by then."""
         entries = self.store.entries()
-        for entry in entries[self._entries_seen :]:
-            self._balances = tuple(after(balance, entry) for balance in self._balances)
+        for place in range(self._entries_seen, len(entries)):
+            entry = entries[place]
             if entry.kind is not EntryKind.HOLD:
                 continue
-            for balance in self._balances:
-                if covers(balance.budget, entry) and free_micros(balance) < 0:
+            covering = [budget for budget in self._budgets if covers(budget, entry)]
+            if not covering:
+                yield f"{entry.id} is held under no budget"
+            for balance in replay(covering, entries[: place + 1], now=entry.at):
+                if free_micros(balance) < 0:
                     yield f"{entry.id} passes budget {balance.name}"
         self._entries_seen = len(entries)
 
@@ -377,11 +383,15 @@ class Life:
         self._expect(not claims, f"claims are left: {claims}")
         for balance in self.store.balances(now=self.now):
             self._expect(balance.held_micros == 0, f"money is still held: {balance}")
+        self.settle_up()
         charged = sum(m.charged_micros for m in by_claim(self.store.entries()).values())
         bill = self.cloud.bill_micros(but=self.strays)
         self._expect(charged == bill, f"charged are {charged} micro-dollars, the bill is {bill}")
         report = self.tick()
         self._expect(report is not None and report.quiet, f"not quiet: {report}")
+
+    def settle_up(self) -> None:
+        """What is done about money once all is over and before it is counted."""
 
     def _expect(self, holds: object, words: str, job_id: JobId | None = None) -> None:
         if not holds:
@@ -401,7 +411,8 @@ class Life:
     def story(self, job_id: JobId | None) -> str:
         """What happened, for a failure's message."""
         lines = [
-            f"{event.at - NOW:9.1f} {event.kind} {event.subject} {event.what} {event.words}"
+            f"{event.at - self.begins_at:9.1f}"
+            f" {event.kind} {event.subject} {event.what} {event.words}"
             for _, event in self.store.events(job_id=job_id, limit=100_000)
         ]
         if job_id is not None:
