@@ -41,6 +41,7 @@ from hybrid.runtime.tick import Tick
 from hybrid.services.access import Access
 from hybrid.services.artifacts import Artifacts
 from hybrid.services.bills import Bills
+from hybrid.services.budgets import Budgets
 from hybrid.services.claims import Claims
 from hybrid.services.errors import ServiceError, StartupError
 from hybrid.services.explaining import Explaining
@@ -100,6 +101,7 @@ class App:
     offered: Offered
     policies: Policies
     trials: PolicyTrials
+    budgets: Budgets
     spending: Spending
     bills: Bills
     happenings: Happenings
@@ -222,6 +224,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         offered=Offered(lambda: loop.tick.observation, loop.tick.observer),
         policies=policies,
         trials=PolicyTrials(policies, sight),
+        budgets=Budgets(store, live, clock),
         spending=Spending(store, clock),
         bills=Bills(store, clock, world.installation),
         happenings=Happenings(store),

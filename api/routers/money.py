@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Response
 
-from api.deps import Admin, Operator, Product, Viewer
+from api.deps import Admin, IdPath, Operator, Product, Viewer
 from api.etags import IfMatch, expected, tag
 from api.problems import documented
 from api.schemas.money import BudgetList, ShownBudget, TeamUsage, Usage
@@ -28,9 +28,15 @@ router = APIRouter()
 
 @router.get("/budgets", tags=["money"])
 def list_budgets(app: Product, who: Viewer) -> BudgetList:
-    """Budgets with what is charged and held in their current period: those of the organisation
-    and those that cover you."""
-    return BudgetList(budgets=tuple(ShownBudget.of(each) for each in app.spending.budgets(who)))
+    """Budgets with what is charged and held in their current period, how fast they go, and who and
+    what uses them: those of the organisation and those that cover you."""
+    return BudgetList(budgets=tuple(ShownBudget.of(each) for each in app.budgets.listing(who)))
+
+
+@router.get("/budgets/{name}", tags=["money"], responses=documented(404))
+def get_budget(app: Product, who: Viewer, name: IdPath) -> ShownBudget:
+    """One budget."""
+    return ShownBudget.of(app.budgets.one(who, name))
 
 
 @router.get("/usage", tags=["money"])

@@ -6,44 +6,105 @@ from datetime import datetime
 
 from pydantic import Field
 
-from api.schemas.shown import Shown, Usd, instant, usd
-from hybrid.domain.budget import Balance, Period, Scope, Threshold
-from hybrid.domain.money import to_micros
+from api.schemas.shown import Shown, Usd, instant, instant_or_none, usd
+from hybrid.domain.budget import Period, Scope, Threshold
+from hybrid.domain.claim import Claim
+from hybrid.ledger.caps import free_micros, limit_micros, overdrawn, reached
+from hybrid.services.budgets import BudgetOutlook
+
+
+class ShownSpender(Shown):
+    """What a user of a team has been charged in the current period."""
+
+    team: str
+    user: str
+    charged_usd: Usd
+
+
+class ShownHold(Shown):
+    """What is held for one machine, worst case."""
+
+    claim_id: str
+    job_id: str
+    team: str
+    user: str
+    what: str = Field(description="Machine type and market")
+    held_usd: Usd
+    lease_until: datetime
+
+    @classmethod
+    def of(cls, claim: Claim) -> ShownHold:
+        """From a claim."""
+        return cls(
+            claim_id=claim.id,
+            job_id=claim.job_id,
+            team=claim.team,
+            user=claim.user,
+            what=f"{claim.offer.machine_type} {claim.offer.market}",
+            held_usd=usd(claim.held_micros),
+            lease_until=instant(claim.lease_until),
+        )
 
 
 class ShownBudget(Shown):
-    """A budget with what has been charged and is held in its current period."""
+    """A budget with what has been charged and is held in its current period, how fast it goes, and
+    who and what uses it."""
 
     name: str
     scope: Scope
     subject: str | None
     period: Period
+    timezone: str
     period_start_at: datetime
+    period_end_at: datetime | None = Field(description="None for rolling and lifetime")
     limit_usd: Usd
     charged_usd: Usd
     held_usd: Usd
     free_usd: Usd = Field(description="What may still be held; below zero when overdrawn")
     overdrawn: bool
     thresholds: tuple[Threshold, ...]
+    reached: tuple[Threshold, ...] = Field(description="Thresholds that charges and holds are past")
+    burn_usd_per_hour: Usd = Field(description="Of the machines held now")
+    mean_usd_per_hour: Usd = Field(description="Of the last week, newer hours counting more")
+    runs_out_p50_at: datetime | None = Field(
+        description="When the limit is as likely reached as not at that rate; None: not in this"
+        " period"
+    )
+    runs_out_p90_at: datetime | None = Field(description="When it is reached with 90 %")
+    top_spenders: tuple[ShownSpender, ...] = Field(description="Of your teams, most first")
+    holds: tuple[ShownHold, ...] = Field(description="Of your teams, largest first")
+    held_claims: int = Field(description="Machines that money is held for, of all teams")
 
     @classmethod
-    def of(cls, balance: Balance) -> ShownBudget:
-        """From a balance."""
+    def of(cls, found: BudgetOutlook) -> ShownBudget:
+        """From a service's answer."""
+        balance = found.balance
         budget = balance.budget
-        limit = to_micros(budget.limit_usd)
-        free = limit - balance.charged_micros - balance.held_micros
         return cls(
             name=budget.name,
             scope=budget.scope,
             subject=budget.subject,
             period=budget.period,
+            timezone=budget.timezone,
             period_start_at=instant(balance.period_start_at),
-            limit_usd=usd(limit),
+            period_end_at=instant_or_none(found.period_end_at),
+            limit_usd=usd(limit_micros(budget)),
             charged_usd=usd(balance.charged_micros),
             held_usd=usd(balance.held_micros),
-            free_usd=usd(free),
-            overdrawn=free < 0,
+            free_usd=usd(free_micros(balance)),
+            overdrawn=overdrawn(balance),
             thresholds=budget.thresholds,
+            reached=reached(balance),
+            burn_usd_per_hour=usd(found.burn_micros_per_hour),
+            mean_usd_per_hour=usd(round(found.mean.mean)),
+            runs_out_p50_at=instant_or_none(found.runs_out_p50_at),
+            runs_out_p90_at=instant_or_none(found.runs_out_p90_at),
+            top_spenders=tuple(
+                ShownSpender(team=each.team, user=each.user, charged_usd=usd(each.micros))
+                for each in found.spenders
+            ),
+            holds=tuple(map(ShownHold.of, found.holds)),
+            held_claims=found.held_claims,
         )
 
 

@@ -1,12 +1,70 @@
-"""The ledger and bills as tables."""
+"""Budgets, the ledger and bills as tables."""
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from hybrid.cli.tables import line, pairs, stack, table
-from hybrid.cli.words import dollars, plural
+from hybrid.cli.words import ago, dollars, plural
 from hybrid.client import answers as said
+
+
+def budgets(found: said.BudgetList) -> Any:
+    """Budgets, then who spends and what is held under each that is used."""
+    now = datetime.now(UTC)
+    listed = table(
+        ("name", "for", "period", ">limit", ">charged", ">held", ">free", ">burn/h", ">mean/h",
+         "runs out (p50)", "(p90)", "state"),
+        (
+            (
+                each.name,
+                each.scope if each.subject is None else f"{each.scope} {each.subject}",
+                each.period,
+                dollars(each.limit_usd),
+                dollars(each.charged_usd),
+                dollars(each.held_usd),
+                dollars(each.free_usd),
+                dollars(each.burn_usd_per_hour),
+                dollars(each.mean_usd_per_hour),
+                ago(each.runs_out_p50_at, now),
+                ago(each.runs_out_p90_at, now),
+                "overdrawn" if each.overdrawn else "",
+            )
+            for each in found.budgets
+        ),
+        empty="no budget covers you; budgets are part of the policy",
+    )  # fmt: skip
+    return stack(listed, *(_use(each, now) for each in found.budgets))
+
+
+def _use(budget: said.Budget, now: datetime) -> Any:
+    """Who and what uses a budget; None where nobody does."""
+    if not budget.top_spenders and not budget.holds:
+        return None
+    spent = ", ".join(
+        f"{each.user} of {each.team} {dollars(each.charged_usd)}" for each in budget.top_spenders
+    )
+    held = table(
+        (f"held under {budget.name} for", "what", "for job", "by", "paid until", ">held"),
+        (
+            (
+                each.claim_id,
+                each.what.replace("_", "-"),
+                each.job_id,
+                f"{each.user} of {each.team}",
+                ago(each.lease_until, now),
+                dollars(each.held_usd),
+            )
+            for each in budget.holds
+        ),
+    )
+    more = budget.held_claims - len(budget.holds)
+    return stack(
+        line(f"{budget.name}, charged most: {spent}") if spent else None,
+        held if budget.holds else None,
+        line(f"and {plural(more, 'machine')} more") if more > 0 else None,
+    )
 
 
 def ledger_check(found: said.LedgerCheck) -> Any:

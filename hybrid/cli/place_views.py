@@ -1,4 +1,4 @@
-"""Pools, nodes, offers, claims and budgets as tables."""
+"""Pools, nodes, offers and claims as tables."""
 
 from __future__ import annotations
 
@@ -159,24 +159,3 @@ def _claim_remarks(claim: said.Claim, now: datetime) -> str:
     if claim.notice_at is not None and claim.ended_at is None:
         return f"its cloud takes it {ago(claim.notice_at, now)}"
     return claim.cause
-
-
-def budgets(found: said.BudgetList) -> Any:
-    """Budgets."""
-    return table(
-        ("name", "for", "period", ">limit", ">charged", ">held", ">free", "state"),
-        (
-            (
-                each.name,
-                each.scope if each.subject is None else f"{each.scope} {each.subject}",
-                each.period,
-                dollars(each.limit_usd),
-                dollars(each.charged_usd),
-                dollars(each.held_usd),
-                dollars(each.free_usd),
-                "overdrawn" if each.overdrawn else "",
-            )
-            for each in found.budgets
-        ),
-        empty="no budget covers you; budgets are part of the policy",
-    )

@@ -316,6 +316,26 @@ class ClaimList(Answer):
     claims: tuple[Claim, ...]
 
 
+class Spender(Answer):
+    """What a user of a team has been charged."""
+
+    team: str
+    user: str
+    charged_usd: Decimal
+
+
+class Hold(Answer):
+    """What is held for one machine."""
+
+    claim_id: str
+    job_id: str
+    team: str
+    user: str
+    what: str
+    held_usd: Decimal
+    lease_until: datetime
+
+
 class Budget(Answer):
     """A budget with what is charged and held in its current period."""
 
@@ -329,6 +349,14 @@ class Budget(Answer):
     held_usd: Decimal
     free_usd: Decimal
     overdrawn: bool
+    period_end_at: datetime | None
+    burn_usd_per_hour: Decimal
+    mean_usd_per_hour: Decimal
+    runs_out_p50_at: datetime | None
+    runs_out_p90_at: datetime | None
+    top_spenders: tuple[Spender, ...]
+    holds: tuple[Hold, ...]
+    held_claims: int
 
 
 class BudgetList(Answer):

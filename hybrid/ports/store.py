@@ -227,6 +227,15 @@ class PolicyVersion:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Spender:
+    """What a user of a team has been charged."""
+
+    team: str
+    user: str
+    micros: int
+
+
 NO_POLICY = PolicyVersion(version=0, document="", actor="", at=0.0, why="")
 """What is in force before any policy was set."""
 
@@ -309,6 +318,13 @@ class Store(Protocol):
     def balances(self, *, now: float, under: Sequence[Budget] | None = None) -> tuple[Balance, ...]:
         """Every budget with what is charged and held in its current period; ``under``: what it
         would be if these were the budgets (raises UnknownTimezone)."""
+        ...
+
+    def spenders(
+        self, budget: Budget, *, since: float, limit: int, teams: Sequence[str] | None = None
+    ) -> tuple[Spender, ...]:
+        """Who has been charged most under a budget since an instant, most first; ``teams``: only
+        those of these teams."""
         ...
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:

@@ -1,4 +1,4 @@
-"""Budgets and usage: what was used, what it cost, what is held."""
+"""Usage: what was used, what it cost, what is held."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hybrid.domain.budget import Balance, Scope
 from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
@@ -82,25 +81,6 @@ class Spending:
     clock: Clock
     _ended: dict[JobId, tuple[_Held, ...]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def budgets(self, asker: Principal) -> tuple[Balance, ...]:
-        """Every budget that the asker may see, with what is left of it."""
-        return tuple(
-            balance
-            for balance in self.store.balances(now=self.clock.now())
-            if self._shown(asker, balance)
-        )
-
-    def _shown(self, asker: Principal, balance: Balance) -> bool:
-        scope, subject = balance.budget.scope, balance.budget.subject or ""
-        if asker.teams is None or scope is Scope.ORG:
-            return True
-        if scope is Scope.TEAM:
-            return asker.sees(subject)
-        if scope is Scope.USER:
-            return subject == asker.name
-        job = self.store.job(JobId(subject))
-        return job is not None and asker.sees(job.team)
 
     def verified(self) -> Verified:
         """Every balance against a replay of the whole ledger."""

@@ -22,6 +22,7 @@ from hybrid.domain.plan import Decision
 from hybrid.domain.reasons import Reason, Said
 from hybrid.domain.run import Run
 from hybrid.domain.transitions import Step
+from hybrid.ledger.caps import charged_change_micros, covers
 from hybrid.ledger.replay import Mismatch, mismatches, replay
 from hybrid.ports.store import (
     NO_POLICY,
@@ -32,6 +33,7 @@ from hybrid.ports.store import (
     Page,
     PolicyVersion,
     Remembered,
+    Spender,
     World,
 )
 from hybrid.simulation.memory_rows import MemoryGround, Rows
@@ -183,6 +185,22 @@ class MemoryStore:
             if under is None:
                 return self._rows.balances_at(now)
             return replay(under, self._rows.entries, now=now)
+
+    def spenders(
+        self, budget: Budget, *, since: float, limit: int, teams: Sequence[str] | None = None
+    ) -> tuple[Spender, ...]:
+        """Who has been charged most under a budget since an instant."""
+        sums: dict[tuple[str, str], int] = {}
+        for entry in self.entries():
+            if (
+                entry.at >= since
+                and covers(budget, entry)
+                and (teams is None or entry.team in teams)
+            ):
+                key = entry.team, entry.user
+                sums[key] = sums.get(key, 0) + charged_change_micros(entry)
+        most = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
+        return tuple(Spender(*key, micros) for key, micros in most[:limit] if micros)
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:
         """What an unexpired idempotency key stands for."""

@@ -29,6 +29,7 @@ from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.ledger.caps import held_change_micros
 from hybrid.ledger.periods import period_start_at
 from hybrid.ledger.replay import replay
+from hybrid.ports.store import Spender
 from hybrid.store.documents import dump, load
 from hybrid.store.ground import Account
 from hybrid.store.tables import balances, ledger
@@ -199,4 +200,27 @@ def load_entries(connection: Connection, claim_id: ClaimId | None) -> tuple[Ledg
             memo=row.memo,
         )
         for row in connection.execute(question)
+    )
+
+
+def load_spenders(
+    connection: Connection,
+    budget: Budget,
+    since: float,
+    limit: int,
+    teams: Sequence[str] | None,
+) -> tuple[Spender, ...]:
+    """Who has been charged most under a budget since an instant, most first."""
+    total = func.sum(ledger.c.amount_micros).label("total")
+    question = (
+        select(ledger.c.team, ledger.c.user_name, total)
+        .where(_under(budget), _IS_CHARGE, ledger.c.at >= since)
+        .group_by(ledger.c.team, ledger.c.user_name)
+        .order_by(total.desc(), ledger.c.team, ledger.c.user_name)
+        .limit(limit)
+    )
+    if teams is not None:
+        question = question.where(ledger.c.team.in_(teams))
+    return tuple(
+        Spender(row.team, row.user_name, int(row.total)) for row in connection.execute(question)
     )

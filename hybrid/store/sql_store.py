@@ -26,6 +26,7 @@ from hybrid.ports.store import (
     Page,
     PolicyVersion,
     Remembered,
+    Spender,
     World,
 )
 from hybrid.store import tables
@@ -36,7 +37,7 @@ from hybrid.store.database import Database
 from hybrid.store.documents import load, load_decision
 from hybrid.store.ground import Account
 from hybrid.store.mailbox import MailboxRows
-from hybrid.store.money import Money, load_balances, load_entries
+from hybrid.store.money import Money, load_balances, load_entries, load_spenders
 from hybrid.store.questions import (
     current_policy,
     document,
@@ -218,6 +219,14 @@ class SqlStore(MailboxRows, AccessRows):
             return self._database.read(lambda connection: load_balances(connection, now))
         return self._database.read(
             lambda connection: Money(connection, now).with_budgets(Account(()), under).balances
+        )
+
+    def spenders(
+        self, budget: Budget, *, since: float, limit: int, teams: Sequence[str] | None = None
+    ) -> tuple[Spender, ...]:
+        """Who has been charged most under a budget since an instant."""
+        return self._database.read(
+            lambda connection: load_spenders(connection, budget, since, limit, teams)
         )
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:

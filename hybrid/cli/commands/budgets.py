@@ -12,8 +12,9 @@ app = new_app()
 @app.command()
 @takes(session=session_of)
 def budgets(session: Session) -> None:
-    """Show the budgets that cover you, with what is charged and held in their current period."""
-    from hybrid.cli import place_views
+    """Show the budgets that cover you: what is charged, held and free in their current period, how
+    fast they go, when they run out, who spends most and what the holds are for."""
+    from hybrid.cli import money_views
 
     found = session.client.budgets()
-    session.show(found, lambda: place_views.budgets(found))
+    session.show(found, lambda: money_views.budgets(found))

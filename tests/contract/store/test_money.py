@@ -12,7 +12,7 @@ from hybrid.domain.budget import Balance, Period, Scope
 from hybrid.domain.ids import ClaimId
 from hybrid.domain.ledger_entry import EntryKind
 from hybrid.ledger.replay import replay
-from hybrid.ports.store import Bundle, DropCause, Put, SetBudgets
+from hybrid.ports.store import Bundle, DropCause, Put, SetBudgets, Spender
 from tests.contract.store.conftest import Place, WholeStore
 from tests.doubles.build import NOW, a_claim, a_job, a_run
 from tests.doubles.committing import (
@@ -365,3 +365,27 @@ def test_what_balances_would_be_under_other_budgets_is_asked_and_nothing_kept(
     ] == [("reds", 300_000, 600_000), ("monthly", 200_000, 600_000)]
     assert store.balances(now=NOW, under=()) == ()
     assert [b.name for b in store.balances(now=NOW)] == ["org"]
+
+
+def test_who_was_charged_most_under_a_budget_since_an_instant(store: WholeStore) -> None:
+    set_budgets(store, a_budget("org", 10))
+    change(
+        store,
+        post("hold:c1:0", 900_000),
+        post("charge:c1", 300_000, EntryKind.CHARGE),
+        post("charge:c2", 500_000, EntryKind.CHARGE, team="blue", user="bob"),
+        post("bill:c2", -250_000, EntryKind.SETTLEMENT, team="blue", user="bob"),
+        post("charge:c3", 200_000, EntryKind.CHARGE, user="eve"),
+        post("charge:c4", 900_000, EntryKind.CHARGE, at=NOW - DAY_S),
+    )
+    org = a_budget("org", 10)
+    assert store.spenders(org, since=NOW, limit=2) == (
+        Spender("red", "ann", 300_000),
+        Spender("blue", "bob", 250_000),
+    )
+    assert store.spenders(org, since=0, limit=1) == (Spender("red", "ann", 1_200_000),)
+    assert store.spenders(org, since=NOW, limit=9, teams=("blue",)) == (
+        Spender("blue", "bob", 250_000),
+    )
+    reds = a_budget("reds", 1, scope=Scope.TEAM, subject="red")
+    assert [s.user for s in store.spenders(reds, since=NOW, limit=9)] == ["ann", "eve"]

@@ -44,6 +44,7 @@ ROUTES = [
     ("GET", "/v1/claims", None, Role.VIEWER),
     ("GET", "/v1/claims/c1", None, Role.VIEWER),
     ("GET", "/v1/budgets", None, Role.VIEWER),
+    ("GET", "/v1/budgets/local", None, Role.VIEWER),
     ("GET", "/v1/usage", None, Role.VIEWER),
     ("GET", "/v1/policy", None, Role.VIEWER),
     ("PUT", "/v1/policy", {"document": ""}, Role.ADMIN),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hybrid.cli import place_views, policy_views, views
+from hybrid.cli import money_views, place_views, policy_views, views
 from hybrid.cli.tables import write
 from hybrid.client import answers as said
 from hybrid.domain.money import to_usd
@@ -185,17 +185,28 @@ def test_a_claim_that_its_cloud_takes_says_when() -> None:
 
 
 def test_a_budget_that_is_overdrawn_says_so() -> None:
-    budget = said.Budget(
-        name="all", scope="team", subject="red", period="month", period_start_at=said.Event
-        .model_validate({"seq": 1, "at": AT, "kind": "job", "subject": "", "what": "", "words": "",
-                         "job_id": "", "actor": ""}).at,
-        limit_usd=Decimal(10), charged_usd=Decimal(11), held_usd=Decimal(0), free_usd=Decimal(-1),
-        overdrawn=True,
+    budget = said.Budget.model_validate(
+        {
+            "name": "all", "scope": "team", "subject": "red", "period": "month",
+            "period_start_at": AT, "limit_usd": "10", "charged_usd": "11", "held_usd": "0",
+            "free_usd": "-1", "overdrawn": True, "period_end_at": None,
+            "burn_usd_per_hour": "1.5", "mean_usd_per_hour": "1.25", "runs_out_p50_at": None,
+            "runs_out_p90_at": None, "held_claims": 2,
+            "top_spenders": [{"team": "red", "user": "ann", "charged_usd": "11"}],
+            "holds": [{
+                "claim_id": "c1", "job_id": "j1", "team": "red", "user": "ann",
+                "what": "g5.xlarge on_demand", "held_usd": "0.9", "lease_until": AT,
+            }],
+        }
     )  # fmt: skip
-    line = text(place_views.budgets(said.BudgetList(budgets=(budget,))))[1]
-    assert words(line) == [
-        "all", "team", "red", "month", "$10.00", "$11.00", "$0.00", "-$1.00", "overdrawn",
+    lines = text(money_views.budgets(said.BudgetList(budgets=(budget,))))
+    assert words(lines[1]) == [
+        "all", "team", "red", "month", "$10.00", "$11.00", "$0.00", "-$1.00", "$1.50", "$1.25",
+        "–", "–", "overdrawn",
     ]  # fmt: skip
+    assert "all, charged most: ann of red $11.00" in lines
+    assert words(lines[-3])[:5] == ["c1", "g5.xlarge", "on-demand", "j1", "ann"]
+    assert lines[-1] == "and 1 machine more"
 
 
 def test_a_node_that_is_not_well_says_what_is_wrong() -> None:

@@ -21,7 +21,8 @@ SCHEMAS = {
     "Alternative": "ShownAlternative", "Gpu": "ShownGpu", "Node": "ShownNode",
     "Pool": "ShownPool", "Offer": "ShownOffer", "Ignored": "IgnoredOffer", "Claim": "ShownClaim",
     "Budget": "ShownBudget", "Policy": "ShownPolicy", "Change": "ShownDifference",
-    "Token": "ShownToken", "Mismatch": "ShownMismatch", "ClaimBill": "ShownClaimBill",
+    "Token": "ShownToken", "Mismatch": "ShownMismatch", "Spender": "ShownSpender",
+    "Hold": "ShownHold", "ClaimBill": "ShownClaimBill",
     "Doubt": "ShownDoubt", "Outlook": "ShownOutlook",
     "DecisionChange": "ShownDecisionChange", "PlanSums": "ShownPlanSums",
 }  # fmt: skip

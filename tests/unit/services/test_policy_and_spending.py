@@ -11,6 +11,7 @@ from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.run import RunState
 from hybrid.ports.store import Bundle, Note, Post
 from hybrid.services.access import Principal
+from hybrid.services.budgets import Budgets
 from hybrid.services.errors import NotFound, Refused, Stale
 from hybrid.services.happenings import Happenings
 from hybrid.services.policy import Policies
@@ -43,12 +44,17 @@ def policies(place: Place) -> Policies:
 
 
 @pytest.fixture
+def budgets(place: Place) -> Budgets:
+    return Budgets(place.store, place.live, place.clock)
+
+
+@pytest.fixture
 def spending(place: Place) -> Spending:
     return Spending(place.store, place.clock)
 
 
 def test_a_policy_and_its_budgets_come_into_force_together(
-    policies: Policies, spending: Spending, admin: Principal, place: Place
+    policies: Policies, budgets: Budgets, admin: Principal, place: Place
 ) -> None:
     stored = policies.replace(BUDGETS, over=0, by="root", why="first")
     assert (stored.version, stored.actor, stored.why, stored.document) == (
@@ -57,9 +63,9 @@ def test_a_policy_and_its_budgets_come_into_force_together(
         "first",
         BUDGETS,
     )
-    assert [b.name for b in spending.budgets(admin)] == ["all", "red", "blue", "ann", "one"]
+    assert [b.balance.name for b in budgets.listing(admin)] == ["all", "red", "blue", "ann", "one"]
     policies.replace("budgets: [{name: all, limit_usd: 7}]", over=1, by="root")
-    assert [b.name for b in spending.budgets(admin)] == ["all"]
+    assert [b.balance.name for b in budgets.listing(admin)] == ["all"]
     assert place.poke.count == 2
     assert [e.subject for _, e in place.store.events()] == ["policy:1", "policy:2"]
 
@@ -112,28 +118,28 @@ def test_the_history_says_who_put_what_in_force_when_and_why(
 
 
 def test_an_earlier_version_comes_into_force_as_a_new_one(
-    policies: Policies, spending: Spending, admin: Principal
+    policies: Policies, budgets: Budgets, admin: Principal
 ) -> None:
     policies.replace(BUDGETS, over=0, by="ann")
     policies.replace("budgets: [{name: all, limit_usd: 7}]", over=1, by="bob")
     back = policies.rollback(1, over=2, by="ann", why="too tight")
     assert (back.version, back.document, back.why) == (3, BUDGETS, "back to version 1: too tight")
-    assert len(spending.budgets(admin)) == 5
+    assert len(budgets.listing(admin)) == 5
     with pytest.raises(Stale):
         policies.rollback(1, over=2, by="ann")
     with pytest.raises(NotFound):
         policies.rollback(9, over=3, by="ann")
     assert policies.rollback(0, over=3, by="ann").document == ""
-    assert spending.budgets(admin) == ()
+    assert budgets.listing(admin) == ()
 
 
 def test_people_see_the_budgets_that_cover_them(
-    policies: Policies, spending: Spending, place: Place, ann: Principal, bob: Principal
+    policies: Policies, budgets: Budgets, place: Place, ann: Principal, bob: Principal
 ) -> None:
     policies.replace(BUDGETS, over=0, by="root")
     place.put(a_job("j2", team="blue"))
-    assert [b.name for b in spending.budgets(ann)] == ["all", "red", "ann"]
-    assert [b.name for b in spending.budgets(bob)] == ["all", "blue", "one"]
+    assert [b.balance.name for b in budgets.listing(ann)] == ["all", "red", "ann"]
+    assert [b.balance.name for b in budgets.listing(bob)] == ["all", "blue", "one"]
 
 
 def _entry(kind: EntryKind, micros: int, team: str = "red", at: float = NOW) -> Post:
