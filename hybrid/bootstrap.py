@@ -51,6 +51,7 @@ from hybrid.services.joining import Gate, claim_join_token
 from hybrid.services.live import Live
 from hybrid.services.logs import Logs
 from hybrid.services.nodes import Nodes
+from hybrid.services.notifying import Notifier
 from hybrid.services.offers import Offered, OffersSeen
 from hybrid.services.policy import Policies
 from hybrid.services.policy_trial import PolicyTrials
@@ -105,6 +106,7 @@ class App:
     spending: Spending
     bills: Bills
     happenings: Happenings
+    notifier: Notifier
     uploads: Uploads
     admin_token: str | None = field(repr=False)
     holder: str
@@ -114,6 +116,7 @@ class App:
     def start(self) -> None:
         """Begin to lead, or to stand by."""
         self.loop.start()
+        self.notifier.start()
 
     def stop(self) -> None:
         """End the loop after the tick under way, let waiting readers go, close the store. Twice is
@@ -192,6 +195,15 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         limit_bytes=int(settings.artifact_limit_gib * 1024**3),
     )
     _seed(settings, pools, policies)
+    in_force = PolicySource(store)
+    notifier = Notifier(
+        store,
+        clock,
+        world.installation,
+        webhooks=lambda: in_force.current(store.policy().version).document.notifications.webhooks,
+        leads=lambda: loop.status().leads,
+    )
+    held.callback(notifier.stop)
     return App(
         settings=settings,
         url=url,
@@ -228,6 +240,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         spending=Spending(store, clock),
         bills=Bills(store, clock, world.installation),
         happenings=Happenings(store),
+        notifier=notifier,
         uploads=Uploads(artifacts, store, live, clock),
         admin_token=_admin_token(state, access),
         holder=holder,

@@ -41,6 +41,7 @@ def conflicts(policy: PolicyDocument) -> Iterator[Conflict]:
     yield from _classes(policy)
     yield from _budgets(policy.budgets)
     yield from _models(policy)
+    yield from _webhooks(policy)
 
 
 def _classes(policy: PolicyDocument) -> Iterator[Conflict]:
@@ -103,3 +104,15 @@ def _models(policy: PolicyDocument) -> Iterator[Conflict]:
                 yield Conflict(
                     ("placement", "reserved", i, "models", j), f"no GPU is called {name!r}", near
                 )
+
+
+def _webhooks(policy: PolicyDocument) -> Iterator[Conflict]:
+    seen: set[str] = set()
+    for i, webhook in enumerate(policy.notifications.webhooks):
+        if webhook.name in seen:
+            yield Conflict(
+                ("notifications", "webhooks", i, "name"),
+                f"there are two webhooks called {webhook.name!r}",
+                "give each a name of its own",
+            )
+        seen.add(webhook.name)

@@ -22,6 +22,7 @@ from policies.sections import (
     Aging,
     Burst,
     FairShare,
+    Notifications,
     Placement,
     Preemption,
     PriorityClass,
@@ -68,6 +69,7 @@ class PolicyDocument(Written):
     preemption: Preemption = Preemption()
     return_home: ReturnHome = ReturnHome()
     retire: Retire = Retire()
+    notifications: Notifications = Notifications()
 
     @model_validator(mode="before")
     @classmethod

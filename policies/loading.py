@@ -181,6 +181,8 @@ _TIME = ("time of day", "write HH:MM, such as 06:30")
 _PATTERNS = {
     "start": _TIME,
     "until": _TIME,
+    "url": ("URL", "write https://HOST/PATH"),
+    "secret_env": ("name of an environment variable", "such as HYBRID_WEBHOOK_SECRET"),
     "subject": ("team, user or job", "leave control characters out"),
 }
 

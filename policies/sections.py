@@ -17,6 +17,7 @@ from pydantic import (
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from hybrid.domain.event import EventKind
 from hybrid.domain.job_spec import BurstRule, Market, Name, Written
 from hybrid.domain.quantities import Seconds
 from hybrid.ledger.periods import zone
@@ -270,4 +271,29 @@ class Retire(Written):
 
     idle_after: Seconds | None = Field(
         default=None, description="For all burst pools; the pool's own where omitted."
+    )
+
+
+class Webhook(Written):
+    """Who is told of what happens, by a signed POST."""
+
+    name: Name = Field(description="Its own; what was delivered is remembered by it.")
+    url: Annotated[str, StringConstraints(max_length=2000, pattern=r"^https?://[^\s/]+\S*$")] = (
+        Field(description="Where events are posted.", examples=["https://hooks.example.com/hybrid"])
+    )
+    secret_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,127}$")] = Field(
+        default="HYBRID_WEBHOOK_SECRET",
+        description="The server's environment variable with the secret that signs.",
+    )
+    events: tuple[EventKind, ...] = Field(
+        default=(EventKind.BUDGET,), min_length=1, max_length=9, description="Kinds of events."
+    )
+    timeout: Seconds = Field(default=10.0, gt=0, le=60, description="Of one POST.")
+
+
+class Notifications(Written):
+    """Who is told of budgets that come to a threshold, and of whatever else happens."""
+
+    webhooks: tuple[Webhook, ...] = Field(
+        default=(), max_length=16, description="Each is told of every event of its kinds, in order."
     )

@@ -23,6 +23,7 @@ from hybrid.reconcile.enact import enact
 from hybrid.reconcile.receipts import apply_receipts
 from hybrid.reconcile.rules import SyncRules
 from hybrid.reconcile.sync import sync
+from hybrid.reconcile.thresholds import thresholds_reached
 from hybrid.reconcile.views import merged, snapshot_of
 from hybrid.runtime.act import Actor
 from hybrid.runtime.observe import Observer
@@ -87,6 +88,7 @@ class Tick:
     last_plan: Plan | None = None
     _rate: _Rate = field(default_factory=_Rate)
     _planned_for: object = None
+    _told: set[str] = field(default_factory=set)
 
     def run(self, epoch: int) -> TickReport:
         """Do it once. Raises EpochPassed when another process leads the loop."""
@@ -100,6 +102,7 @@ class Tick:
         rules = self._rules(world)
         synced = self._commit(sync(world, observation, rules), epoch)
         world = self._refreshed()
+        self._tell_thresholds(world, now, epoch)
         planned, committed, findings = self._plan(world, observation, now, epoch)
         world = self._refreshed()
         effects = due(world, observation, now=now, epoch=epoch, rules=rules)
@@ -182,6 +185,12 @@ class Tick:
         if done.dropped:
             self._planned_for = None
         return True, done, ()
+
+    def _tell_thresholds(self, world: World, now: float, epoch: int) -> None:
+        bundles = thresholds_reached(world.balances, now, self._told)
+        self._commit(bundles, epoch)
+        # dropped ones were told before: by a former leader, or before a restart
+        self._told.update(bundle.id for bundle in bundles)
 
     def _rules(self, world: World) -> SyncRules:
         policy = self.policies.current(world.policy_version).document

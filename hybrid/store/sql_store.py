@@ -33,6 +33,7 @@ from hybrid.store import tables
 from hybrid.store.access import AccessRows
 from hybrid.store.backup import back_up
 from hybrid.store.commit import Accept, Commit, Refused, SqlGround, begin, lease_after
+from hybrid.store.cursors import CursorRows
 from hybrid.store.database import Database
 from hybrid.store.documents import load, load_decision
 from hybrid.store.ground import Account
@@ -59,8 +60,8 @@ def _nobody(node_id: NodeId) -> None:
     """Who hears of changed work when nobody asked to."""
 
 
-class SqlStore(MailboxRows, AccessRows):
-    """Implements the ports of the store, the mailbox, tokens and the artifact index.
+class SqlStore(MailboxRows, AccessRows, CursorRows):
+    """Implements the ports of the store, the mailbox, tokens, the artifact index and cursors.
 
     Every method may be called from any thread, and may raise
     :class:`~hybrid.store.errors.StoreUnavailable`.

@@ -198,6 +198,14 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("reader", Text, primary_key=True),
+    Column("seq", BigInteger, nullable=False),
+)
+"""How far the readers of the event log have come."""
+
 ledger = Table(
     "ledger",
     metadata,

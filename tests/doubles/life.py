@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hybrid.domain.budget import Budget
-from hybrid.domain.ids import JobId, MachineId, PoolName
+from hybrid.domain.ids import ClaimId, JobId, MachineId, PoolName
 from hybrid.domain.job import Job, JobState
 from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.ledger_entry import EntryKind
@@ -337,6 +337,8 @@ class Life:
         for machine in self.cloud.machines.values():
             if machine.claim_id is None or machine.id in self.strays:
                 continue
+            if machine.claim_id in self.billed_otherwise():
+                continue
             until = machine.ended_at if machine.ended_at is not None else self.now
             seconds = max(60.0, until - machine.launched_at)
             cost = int(self.cloud.requests[machine.id]["price"]) * seconds / 3600
@@ -389,6 +391,10 @@ class Life:
         self._expect(charged == bill, f"charged are {charged} micro-dollars, the bill is {bill}")
         report = self.tick()
         self._expect(report is not None and report.quiet, f"not quiet: {report}")
+
+    def billed_otherwise(self) -> set[ClaimId]:
+        """Claims of which a bill has said something else than their machines' times do."""
+        return set()
 
     def settle_up(self) -> None:
         """What is done about money once all is over and before it is counted."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from hybrid.domain.bill import Bill, BillLine, LineKind
+from hybrid.domain.event import EventKind
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.ledger.replay import by_claim
@@ -177,6 +178,11 @@ class MoneyLife(Life):
             if last:
                 return
 
+    def billed_otherwise(self) -> set[ClaimId]:
+        """Those that a bill has settled."""
+        entries = self.store.entries()
+        return {entry.claim_id for entry in entries if entry.kind is EntryKind.SETTLEMENT}
+
     def settle_up(self) -> None:
         """The last bill is the true one."""
         self.give_back()
@@ -186,7 +192,12 @@ class MoneyLife(Life):
 
     def broken(self) -> list[str]:
         """Everything that must never be and is."""
-        return [*Life.broken(self), *self._lost_holds(), *self._charged_twice()]
+        return [
+            *Life.broken(self),
+            *self._lost_holds(),
+            *self._charged_twice(),
+            *self._told_twice(),
+        ]
 
     def _lost_holds(self) -> Iterator[str]:
         """What the ledger holds for a claim is what the claim says; for one that is over nothing,
@@ -208,6 +219,19 @@ class MoneyLife(Life):
         for claim_id, count in charges.items():
             if count > 1:
                 yield f"claim {claim_id} was charged {count} times"
+
+    def _told_twice(self) -> Iterator[str]:
+        """No threshold of the one lifetime budget is told of twice."""
+        told = Counter(
+            event.words.split(":")[0]
+            for _, event in self.store.events(limit=100_000)
+            if event.kind is EventKind.BUDGET
+            and event.subject == "budget:third"
+            and event.what.startswith("threshold")
+        )
+        for words, count in told.items():
+            if count > 1:
+                yield f"{words} was told {count} times"
 
 
 def _months(since: float, until: float) -> Iterator[tuple[float, float, str]]:
