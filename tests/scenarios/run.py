@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -42,18 +43,26 @@ def names() -> list[str]:
 def log_of(name: str) -> str:
     """The readable log of one scenario: its first plan, and what a second one would still do."""
     world = yaml.safe_load((WORLDS / f"{name}.yaml").read_text())
+    lines = [f"# {world['about']}", ""]
+    if "strategies" not in world:
+        return "\n".join([*lines, *_log(world, whole=True)]) + "\n"
+    # one queue under several strategies: a line for each job, to lay them side by side
+    for strategy in world["strategies"]:
+        policy = {**world.get("policy", {}), "scheduling": strategy}
+        lines += [f"## {strategy}", *_log({**world, "policy": policy}, whole=False), ""]
+    return "\n".join(lines)
+
+
+def _log(world: dict[str, Any], *, whole: bool) -> list[str]:
     snapshot, policy = build(world)
     first = plan(snapshot, policy, 1)
-    lines = [f"# {world['about']}", "", "actions:"]
-    lines += [f"  {_action(action)}" for action in first.actions] or ["  none"]
-    for finding in lint(snapshot, first):
-        lines.append(f"  NOT CLEAN: {finding}")
+    lines = ["actions:", *([f"  {_action(action)}" for action in first.actions] or ["  none"])]
+    lines += [f"  NOT CLEAN: {finding}" for finding in lint(snapshot, first)]
     lines.append("")
     for decision in first.decisions:
-        lines += _decision(decision)
+        lines += _decision(decision) if whole else [_verdict(decision)]
     second = plan(apply_plan(snapshot, first), policy, 1)
-    lines += ["", "planned again: " + _again(second)]
-    return "\n".join(lines) + "\n"
+    return [*lines, "", "planned again: " + _again(second)]
 
 
 def _again(second: Plan) -> str:
@@ -91,9 +100,14 @@ def _action(action: Action) -> str:
             return f"{word} {action.job_id}: {action.reason}"
 
 
+def _verdict(decision: Decision) -> str:
+    return f"{decision.job_id}: {decision.verdict} {decision.sentence}"
+
+
 def _decision(decision: Decision) -> list[str]:
-    lines = [f"{decision.job_id}: {decision.verdict} {decision.sentence}"]
-    return lines + [f"  {_alternative(a, decision.chosen)}" for a in decision.alternatives]
+    return [_verdict(decision)] + [
+        f"  {_alternative(a, decision.chosen)}" for a in decision.alternatives
+    ]
 
 
 def _alternative(alternative: Alternative, chosen: str) -> str:
