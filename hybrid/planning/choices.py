@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from hybrid.domain.ids import JobId, NodeId
 from hybrid.estimation.waits import Duration
 from hybrid.planning.classes import JobClass
+from hybrid.planning.demand import Demand
 from hybrid.planning.fit import Fit
 from hybrid.planning.options import HeldOption, held_option
 from hybrid.planning.timeline import Timeline
@@ -82,6 +83,7 @@ class Choices:
         self._by_class: dict[int, tuple[Choice, ...]] = {}
         self._first_free: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
         self._lines: list[Timeline] = []
+        self._demand: tuple[list[Timeline], Demand] | None = None
 
     def of(self, cls: JobClass) -> tuple[Choice, ...]:
         """The choices of a class, cheapest first."""
@@ -106,6 +108,12 @@ class Choices:
             if len(found) == len(choice.members):
                 return found
         return self._sorted(choice.members, choice.fit.allowed, count)
+
+    def demand(self) -> Demand:
+        """The demand mix and the fragmentation before anything is placed: for jobs of shares."""
+        if self._demand is None or self._demand[0] is not self._ws.lines:
+            self._demand = self._ws.lines, Demand(self._ws, self._ws.lines)
+        return self._demand[1]
 
     def _sorted(self, members: Iterable[int], allowed: int, count: int) -> list[tuple[float, int]]:
         return sorted((first_free(self._lines[node], allowed, count), node) for node in members)

@@ -174,6 +174,7 @@ class Schedule:
                 mask = 0
             line.hold(start.at, end, mask, need.cpus, need.host_memory_gib, variance=variance)
             self._versions[node] += 1
+            self._shares.changed.add(node)
             if start.at <= self.now:
                 self._packing.changed(self.ws.nodes[node].type.index, node)
 
@@ -367,12 +368,12 @@ class Schedule:
         )  # fmt: skip
 
     def _share(self, job: Waiting, view: ClassView) -> Start | None:
-        """A share goes beside others, unless it is cheaper to open a device as if it took it
-        whole."""
-        beside = self._shares.find(self, job, view.states)
+        """A share goes where it can go now, unless it is cheaper to wait for a device as if it
+        took it whole."""
+        now = self._shares.find(self, job, view.states)
         whole = self._single(job, view)
-        if whole is None or (beside is not None and beside.micros <= whole.micros):
-            return beside
+        if whole is None or (now is not None and now.micros <= whole.micros):
+            return now
         return Start(
             whole.job_id, whole.at, whole.wait, whole.run, whole.nodes, whole.masks, whole.model,
             whole.speed, whole.micros, whole.type, job.cls.need.share,

@@ -26,6 +26,7 @@ Shares are whole thousandths of a GPU, so that sums are exact and equal nodes co
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _COLUMNS_KEPT = 20_000
+_PER_NODE = ("_gpu", "_cpus", "_memory", "_gradient", "_score", "_first_gpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +165,38 @@ class Fragmentation:
             gpus = tuple(whole[: wanted.gpus].tolist())
         return SharePlacement(node, gpus, gradient, float(self._score[demand_class, node]))
 
+    def growths(self, demand_class: int, node: int) -> dict[int, float]:
+        """How much F_n grows, in GPUs, for each GPU of a node on which one job of the class would
+        take its share; of equally free GPUs the first stands for all."""
+        of_class, gpu, growth = self._candidates(node)
+        mine = of_class == demand_class
+        return dict(zip(gpu[mine].tolist(), growth[mine].tolist(), strict=True))
+
+    def copy(self) -> Fragmentation:
+        """Another one, equal; what one is told of its nodes the other does not learn."""
+        twin = copy.copy(self)  # columns are by state: each finds what the other worked out
+        for name in _PER_NODE:
+            setattr(twin, name, getattr(self, name).copy())
+        return twin
+
+    def order(self, demand_class: int, among: Ints) -> Ints:
+        """The nodes of ``among`` on which a job of the class fits, best score first; ties as in
+        ``best``."""
+        fit = among[np.isfinite(self._score[demand_class, among])]
+        keys = fit, self._cpus[fit], self._gpu[fit].sum(axis=1), self._score[demand_class, fit]
+        ordered: Ints = fit[np.lexsort(keys)]
+        return ordered
+
+    def set_node(self, node: int, gpu_free_milli: Ints, cpus: float, memory_gib: float) -> None:
+        """What is free on a node now; raises ValueError for shares outside 0..1000 or a host that
+        is less than empty."""
+        if (gpu_free_milli < 0).any() or (gpu_free_milli > WHOLE_GPU_MILLI).any():
+            raise ValueError("free GPU is given in thousandths, 0 to 1000 per GPU")
+        if not (cpus >= 0 and memory_gib >= 0):
+            raise ValueError(f"node {node} has {cpus} CPUs and {memory_gib} GiB free")
+        self._gpu[node], self._cpus[node], self._memory[node] = gpu_free_milli, cpus, memory_gib
+        self._refresh(node)
+
     def place(self, demand_class: int, placement: SharePlacement) -> None:
         """Take what the placement holds; raises ValueError when it is not free."""
         self._move(demand_class, placement, sign=-1)
@@ -200,11 +234,27 @@ class Fragmentation:
         """Gradient, score and first GPU of every class on one node: all (class, GPU) candidates
         are laid out as nodes of their own and evaluated in one go."""
         demand, gpu = self._demand, self._gpu[node]
+        gradient: Floats = np.full(len(demand.classes), math.inf)
+        best_gpu: Ints = np.full(len(demand.classes), -1, dtype=np.int64)
+        of_class, first_gpu, growth = self._candidates(node)
+        if len(of_class):
+            # by class, then growth, then GPU: the first row of each class is its best
+            order = np.lexsort((first_gpu, growth, of_class))
+            classes, firsts = np.unique(of_class[order], return_index=True)
+            gradient[classes] = growth[order][firsts]
+            best_gpu[classes] = first_gpu[order][firsts]
+        cpus, memory = float(self._cpus[node]), float(self._memory[node])
+        model = int(self._models[node])
+        score = gradient + demand.foresight(int(gpu.sum()), cpus, memory, model)
+        return gradient, score, best_gpu
+
+    def _candidates(self, node: int) -> tuple[Ints, Ints, Floats]:
+        """Ways to put one job of each class on a node: class, first GPU, and growth of F_n."""
+        demand, gpu = self._demand, self._gpu[node]
         cpus, memory = float(self._cpus[node]), float(self._memory[node])
         model = int(self._models[node])
         of_class, first_gpu = demand.candidates(gpu, cpus, memory, model)
-        gradient: Floats = np.full(len(demand.classes), math.inf)
-        best_gpu: Ints = np.full(len(demand.classes), -1, dtype=np.int64)
+        growth: Floats = np.empty(0)
         if len(of_class):
             rows = np.repeat(gpu[None, :], len(of_class), axis=0)
             demand.take(rows, of_class, first_gpu)
@@ -218,13 +268,7 @@ class Fragmentation:
                 gpu[None, :], self._cpus[[node]], self._memory[[node]], self._models[[node]]
             )
             growth = (after - before[0]) / demand.scale
-            # by class, then growth, then GPU: the first row of each class is its best
-            order = np.lexsort((first_gpu, growth, of_class))
-            classes, firsts = np.unique(of_class[order], return_index=True)
-            gradient[classes] = growth[order][firsts]
-            best_gpu[classes] = first_gpu[order][firsts]
-        score = gradient + demand.foresight(int(gpu.sum()), cpus, memory, model)
-        return gradient, score, best_gpu
+        return of_class, first_gpu, growth
 
 
 class _Demand:

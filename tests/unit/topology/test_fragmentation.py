@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 import numpy as np
@@ -315,3 +316,28 @@ def test_an_empty_pool_places_nothing() -> None:
     )
     assert empty.best(0) is None
     assert empty.share() == 0.0
+
+
+def test_growths_are_those_of_placing_and_a_copy_learns_nothing() -> None:
+    half = DemandClass(gpus=1, share_milli=500, weight=3.0)
+    most = DemandClass(gpus=1, share_milli=700, weight=1.0)
+    free = np.array([[500, 1000], [700, 1000]])
+    pool = Fragmentation(
+        [half, most], free, np.array([8.0, 8.0]), np.array([64.0, 64.0]), np.array([0, 0])
+    )
+    for node in (0, 1):
+        for gpu, growth in pool.growths(0, node).items():
+            twin = pool.copy()
+            before = twin.amounts()[node]
+            twin.place(0, SharePlacement(node, (gpu,), 0.0, 0.0))
+            assert twin.amounts()[node] - before == pytest.approx(growth)
+    assert pool.gradients(0)[1] == pytest.approx(min(pool.growths(0, 1).values()))
+    twin = pool.copy()
+    twin.set_node(0, np.array([0, 0]), 0.0, 0.0)
+    assert pool.growths(0, 0)
+    assert twin.growths(0, 0) == {}
+    assert twin.order(0, np.array([0, 1])).tolist() == [1]
+    with pytest.raises(ValueError, match="thousandths"):
+        twin.set_node(0, np.array([1001, 0]), 0.0, 0.0)
+    with pytest.raises(ValueError, match="free"):
+        twin.set_node(0, np.array([0, 0]), math.nan, 0.0)
