@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import JobId
@@ -11,7 +13,8 @@ from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.pool_spec import POOL_SPEC
 from hybrid.domain.snapshot import Pool
 from hybrid.domain.transitions import Step
-from hybrid.ports.capacity import BootInfo
+from hybrid.ports.capacity import BootInfo, CapacityProvider
+from hybrid.ports.clock import Clock
 from hybrid.ports.store import Bundle, Note, Put, SetBudgets, SetPolicy, Store
 from hybrid.reconcile.rules import SyncRules
 from hybrid.runtime.act import Actor
@@ -20,7 +23,7 @@ from hybrid.runtime.observe import Observer
 from hybrid.runtime.pace import Pace
 from hybrid.runtime.policy_source import PolicySource
 from hybrid.runtime.tick import CrashPoint, Tick, TickReport
-from hybrid.simulation.world import SimWorld
+from hybrid.simulation.engine import SimEngine
 from policies.loading import parse_policy
 
 SIM_PACE = Pace(
@@ -34,15 +37,43 @@ SIM_PACE = Pace(
 )
 
 
+class Driven(Protocol):
+    """A world that the loop can be driven in."""
+
+    @property
+    def clock(self) -> Clock:
+        """Its time."""
+        ...
+
+    @property
+    def clouds(self) -> Mapping[str, CapacityProvider]:
+        """By the name that pools call them."""
+        ...
+
+    @property
+    def engine(self) -> SimEngine:
+        """Its nodes."""
+        ...
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+
 @dataclass(slots=True)
 class Control:
-    """A control plane over a store: what a server process is, without the server."""
+    """A control plane over a store: what a server process is, without the server.
+
+    ``call_workers`` above one makes port calls side by side, as a server does; with one the same
+    world twice goes the same way.
+    """
 
     store: Store
-    world: SimWorld
+    world: Driven
     holder: str = "sim"
     crash_point: CrashPoint = lambda _name: None
     pace: Pace = field(default_factory=lambda: SIM_PACE)
+    call_workers: int = 1
     loop: Loop = field(init=False)
 
     def __post_init__(self) -> None:
@@ -61,7 +92,7 @@ class Control:
                 clock,
                 lambda claim_id: f"join-{claim_id}",
                 deadline_s=self.pace.call_deadline_s,
-                workers=1,  # one call after another: the same world twice goes the same way
+                workers=self.call_workers,
             ),
             policies=PolicySource(self.store),
             providers=dict(world.clouds),

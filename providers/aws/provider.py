@@ -24,6 +24,8 @@ from providers.aws.quotas import Quotas, quota_family
 from providers.offering import MachineFacts, Region, offers
 
 CONSOLE_LIMIT: Final = 65_536
+PAGE: Final = 1_000
+"""Instances in one answer: the most that DescribeInstances gives."""
 
 # Reads are safe to repeat. A launch is repeated by us, under its token: repeats by the SDK would
 # hammer a zone that is full (InsufficientInstanceCapacity comes as a retryable HTTP 500).
@@ -116,7 +118,9 @@ class AwsProvider:
         """Every instance tagged with this installation, those ended lately included."""
         filters = [{"Name": f"tag:{requests.TAG_INSTALLATION}", "Values": [self._installation]}]
         with translated(self._scopes):
-            pages = self._reads.get_paginator("describe_instances").paginate(Filters=filters)
+            pages = self._reads.get_paginator("describe_instances").paginate(
+                Filters=filters, PaginationConfig={"PageSize": PAGE}
+            )
             instances = [
                 instance
                 for page in pages

@@ -19,8 +19,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from moto.backends import get_backend
+from moto.ec2.models.core import TaggedEC2Resource
 from moto.ec2.models.instances import StateReason
-from moto.ec2.utils import filter_dict_attribute_mapping
+from moto.ec2.utils import EC2_PREFIX_TO_RESOURCE, filter_dict_attribute_mapping, get_prefix
 
 STATE_CODES: Final = MappingProxyType(
     {
@@ -37,6 +38,20 @@ STATE_CODES: Final = MappingProxyType(
 filter_dict_attribute_mapping.update(
     {"instance-lifecycle": "lifecycle", "client-token": "client_token"}
 )
+
+
+def _tags_by_resource(resource: Any) -> list[dict[str, str]]:
+    """What moto finds by walking all tags there are, for each instance of a listing anew."""
+    if not resource.id:
+        return []
+    kind = EC2_PREFIX_TO_RESOURCE.get(get_prefix(resource.id), "")
+    return [
+        {"resource_id": resource.id, "key": key, "value": value, "resource_type": kind}
+        for key, value in resource.ec2_backend.tags.get(resource.id, {}).items()
+    ]
+
+
+TaggedEC2Resource.get_tags = _tags_by_resource
 
 # moto would fill every new account with 1,300 foreign images and their volumes, which cost more
 # than all else at start; a cloud registers the one image that its machines boot
