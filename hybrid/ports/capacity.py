@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import ClaimId, MachineId
@@ -76,6 +76,29 @@ class Offers:
 
     usable: tuple[Offer, ...]
     ignored: tuple[tuple[str, str], ...] = field(default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permission:
+    """One thing that a provider's credentials must be allowed to do, and whether they are.
+
+    ``granted`` is None where it could not be told without doing it; ``words`` say why.
+    """
+
+    name: str
+    what_for: str
+    granted: bool | None
+    words: str = ""
+
+
+@runtime_checkable
+class Examined(Protocol):
+    """A provider that can tell what its credentials allow, without changing anything."""
+
+    def permissions(self, pools: Sequence[BurstPool]) -> tuple[Permission, ...]:
+        """Every permission that is needed; for those of launching, tried with these pools. Raises
+        PortError when the cloud cannot be asked at all."""
+        ...
 
 
 class CapacityProvider(Protocol):

@@ -14,9 +14,10 @@ from botocore.config import Config
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import MachineId
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers
-from hybrid.ports.errors import Gone, OutcomeUnknown
+from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers, Permission
+from hybrid.ports.errors import AuthFailed, Gone, OutcomeUnknown
 from providers.aws import machine_facts, requests
+from providers.aws.doctor import Clients, examine
 from providers.aws.errors import Scopes, translated
 from providers.aws.machines import machine
 from providers.aws.prices import Prices
@@ -68,9 +69,11 @@ class AwsProvider:
         self._writes = client("ec2", _WRITES)
         pricing = client("pricing", _READS, PRICING_REGION)
         self._prices = Prices(self._reads, pricing, region=region, scopes=self._scopes, now=now)
+        service_quotas = client("service-quotas", _READS)
+        self._clients = Clients(self._reads, pricing, service_quotas)
         self._quotas = Quotas(
             self._reads,
-            client("service-quotas", _READS),
+            service_quotas,
             region=region,
             scopes=self._scopes,
             now=now,
@@ -159,6 +162,14 @@ class AwsProvider:
         with translated(self._scopes):
             answer = self._reads.get_console_output(InstanceId=machine_id)
         return str(answer.get("Output") or "")[-CONSOLE_LIMIT:]
+
+    def permissions(self, pools: Sequence[BurstPool]) -> tuple[Permission, ...]:
+        """What the account grants these credentials, by dry runs: nothing is launched or ended."""
+        try:
+            machines = [machine.id for machine in self.list_machines()]
+        except AuthFailed:
+            machines = []  # what is missing is told below
+        return examine(self._clients, pools, self._installation, machines, self._scopes)
 
     def _launch_scopes(self, parameters: dict[str, Any]) -> Scopes:
         tags = {t["Key"]: t["Value"] for t in parameters["TagSpecifications"][0]["Tags"]}

@@ -13,14 +13,15 @@ from hybrid.domain.ids import MachineId
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Quota
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers
+from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers, Permission
 from hybrid.ports.errors import Gone, InvalidRequest, OutcomeUnknown
 from providers.gcp import machine_facts, machines, quotas, requests
 from providers.gcp.errors import EXISTS, Scopes
 from providers.gcp.names import LABEL_INSTALLATION, exact_label, name_prefix, read_type
 from providers.gcp.operations import settled
+from providers.gcp.permissions import PERMISSIONS
 from providers.gcp.prices import Prices
-from providers.gcp.rest import COMPUTE, Rest, translated
+from providers.gcp.rest import COMPUTE, RESOURCES, Rest, translated
 from providers.kept import default_cache_dir
 from providers.offering import MachineFacts, Region, offers
 
@@ -214,6 +215,22 @@ class GcpProvider:
                 COMPUTE, self._path(f"zones/{zone}/instances/{name}/serialPort"), {"port": 1}
             )
         return str(answer.get("contents") or "")[-CONSOLE_LIMIT:]
+
+    def permissions(self, pools: Sequence[BurstPool]) -> tuple[Permission, ...]:  # noqa: ARG002
+        """What the project grants these credentials; the same for all pools."""
+        with translated(self._scopes):
+            answer = self._rest.write(
+                "POST",
+                f"/v1/projects/{self._project}:testIamPermissions",
+                body={"permissions": sorted(PERMISSIONS)},
+                service=RESOURCES,
+                read_s=20.0,
+            )
+        granted = set(answer.get("permissions") or ())
+        return tuple(
+            Permission(name=name, what_for=what_for, granted=name in granted)
+            for name, what_for in PERMISSIONS.items()
+        )
 
     # -- inside -----------------------------------------------------------------------------
 

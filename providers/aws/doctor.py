@@ -1,0 +1,149 @@
+"""What the credentials are allowed to do, by dry run.
+
+EC2 answers a call with ``DryRun`` by ``DryRunOperation`` when it would have been allowed and by
+``UnauthorizedOperation`` when not, and does nothing either way ("DryRun", EC2 API reference).
+Prices and quotas know no dry run: asking for one row is harmless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from botocore.exceptions import ClientError
+
+from hybrid.domain.ids import MachineId
+from hybrid.domain.pool_spec import BurstPool
+from hybrid.ports.capacity import Permission
+from providers.aws.errors import CODES, Kind, Scopes, translated
+from providers.aws.requests import TAG_INSTALLATION
+
+ALLOWED: Final = "DryRunOperation"
+DENIED: Final = frozenset({"UnauthorizedOperation", "AccessDeniedException", "AccessDenied"})
+NO_MACHINE: Final = MachineId("i-00000000000000000")
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """boto3's clients of EC2, Pricing and Service Quotas."""
+
+    ec2: Any
+    pricing: Any
+    quotas: Any
+
+
+def examine(
+    clients: Clients,
+    pools: Sequence[BurstPool],
+    installation: str,
+    machines: Sequence[MachineId],
+    scopes: Scopes,
+) -> tuple[Permission, ...]:
+    """Every permission of docs/providers/aws.md.
+
+    Launching is tried with each pool's template, ending with a machine of ours where there is one:
+    without them these two cannot be told. Raises PortError when AWS cannot be asked at all.
+    """
+    ec2 = clients.ec2
+
+    def dry(name: str, what_for: str, call: Callable[..., Any], **asked: Any) -> Permission:
+        return _tried(f"ec2:{name}", what_for, lambda: call(DryRun=True, **asked), scopes)
+
+    found = [
+        dry("DescribeInstances", "see which machines there are", ec2.describe_instances),
+        dry("DescribeInstanceTypes", "see what types have", ec2.describe_instance_types),
+        dry(
+            "DescribeInstanceTypeOfferings",
+            "see where types are sold",
+            ec2.describe_instance_type_offerings,
+        ),
+        dry("DescribeSpotPriceHistory", "price spot", ec2.describe_spot_price_history),
+        _tried(
+            "pricing:GetProducts",
+            "price on-demand",
+            lambda: clients.pricing.get_products(ServiceCode="AmazonEC2", MaxResults=1),
+            scopes,
+        ),
+        _tried(
+            "servicequotas:ListServiceQuotas",
+            "read vCPU quotas",
+            lambda: clients.quotas.list_service_quotas(ServiceCode="ec2", MaxResults=1),
+            scopes,
+        ),
+    ]
+    launching = [
+        dry(
+            "RunInstances",
+            f"launch machines of pool {pool.name}, tagged, with their role",
+            ec2.run_instances,
+            **_launch(pool, installation),
+        )
+        for pool in pools
+    ]
+    found += launching or [
+        Permission(
+            name="ec2:RunInstances, ec2:CreateTags, iam:PassRole",
+            what_for="launch machines",
+            granted=None,
+            words="no pool to try it with: name one with --pool",
+        )
+    ]
+    ours = machines[0] if machines else NO_MACHINE
+    found.append(dry("TerminateInstances", "end them", ec2.terminate_instances, InstanceIds=[ours]))
+    found.append(
+        dry(
+            "GetConsoleOutput",
+            "keep the console of one that never joined",
+            ec2.get_console_output,
+            InstanceId=ours,
+        )
+    )
+    return tuple(found)
+
+
+def _launch(pool: BurstPool, installation: str) -> dict[str, Any]:
+    """A launch as the provider asks for it, without user data and market."""
+    template, zone = pool.template, pool.zones[0]
+    tags = [{"Key": TAG_INSTALLATION, "Value": installation}]
+    asked: dict[str, Any] = {
+        "MinCount": 1,
+        "MaxCount": 1,
+        "InstanceType": pool.machine_types[0],
+        "TagSpecifications": [
+            {"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")
+        ],
+    }
+    if template.id is not None:
+        asked["LaunchTemplate"] = {"LaunchTemplateId": template.id, "Version": template.version}
+    if template.image is not None:
+        asked["ImageId"] = template.image
+    if template.instance_profile is not None:
+        asked["IamInstanceProfile"] = {"Name": template.instance_profile}
+    if template.security_groups:
+        asked["SecurityGroupIds"] = list(template.security_groups)
+    if zone.subnet is not None:
+        asked["SubnetId"] = zone.subnet
+    else:
+        asked["Placement"] = {"AvailabilityZone": zone.name}
+    return asked
+
+
+def _tried(name: str, what_for: str, call: Callable[[], Any], scopes: Scopes) -> Permission:
+    try:
+        call()
+    except ClientError as error:
+        said = error.response.get("Error", {})
+        code, words = str(said.get("Code", "")), str(said.get("Message", ""))
+        if code == ALLOWED:
+            return Permission(name=name, what_for=what_for, granted=True)
+        if code in DENIED:
+            return Permission(name=name, what_for=what_for, granted=False, words=code)
+        if CODES.get(code) is Kind.AUTH:
+            # not this permission but the credentials themselves
+            with translated(scopes):
+                raise
+        return Permission(
+            name=name, what_for=what_for, granted=None, words=f"{code}: {words}".strip(": ")
+        )
+    return Permission(name=name, what_for=what_for, granted=True)

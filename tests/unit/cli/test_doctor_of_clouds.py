@@ -1,0 +1,147 @@
+"""``hybrid doctor CLOUD`` against the sandbox's clouds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hybrid.cli.exits import Exit
+from providers.gcp.permissions import PERMISSIONS
+from providers.sandbox.cloud import SandboxCloud
+from providers.sandbox.config import SandboxConfig
+from providers.sandbox.gce.cloud import GceCloud
+from providers.sandbox.gce.config import GceConfig
+from tests.unit.cli.conftest import Hybrid
+
+pytestmark = pytest.mark.xdist_group("sandbox-cloud")
+
+
+@pytest.fixture(scope="module")
+def ec2() -> Iterator[SandboxCloud]:
+    with SandboxCloud(SandboxConfig(machines=False)) as cloud:
+        yield cloud
+
+
+@pytest.fixture(autouse=True)
+def _environment(ec2: SandboxCloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in ec2.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("HYBRID_STATE_DIR", str(tmp_path / "state"))
+
+
+def a_pool(folder: Path, **fields: Any) -> str:
+    document = {
+        "kind": "burst",
+        "name": "cloud",
+        "provider": "aws",
+        "region": "us-east-1",
+        "zones": [{"name": "us-east-1a"}],
+        "template": {"image": SandboxConfig().image_id},
+        "machine_types": ["g5.xlarge"],
+        "ceilings": {"machines": 1, "usd_per_hour": 5},
+        **fields,
+    }
+    file = folder / "pool.yaml"
+    file.write_text(yaml.safe_dump(document))
+    return str(file)
+
+
+def marks(out: str) -> dict[str, tuple[str, str]]:
+    return {each["name"]: (each["mark"], each["words"]) for each in json.loads(out)["checks"]}
+
+
+def test_aws_grants_everything_and_offers_what_the_pool_asks(
+    hybrid: Hybrid, ec2: SandboxCloud, tmp_path: Path
+) -> None:
+    ended = hybrid(
+        "doctor", "aws", "--region", "us-east-1", "--pool", a_pool(tmp_path), "-o", "json"
+    )
+    assert ended.code == Exit.OK
+    found = marks(ended.out)
+    assert found["ec2:RunInstances"][0] == "ok"
+    assert found["servicequotas:ListServiceQuotas"][0] == "ok"
+    assert found["offers"] == ("ok", "1 of 1")
+    assert ec2.instances() == ()
+
+
+def test_what_aws_does_not_grant_is_printed_and_fails(hybrid: Hybrid, ec2: SandboxCloud) -> None:
+    for action in ("DescribeInstances", "DescribeSpotPriceHistory"):
+        ec2.fault(action, code="UnauthorizedOperation", http_status=403, times=None)
+    try:
+        ended = hybrid("doctor", "aws", "--region", "us-east-1", "-o", "json")
+    finally:
+        ec2.clear_faults()
+    assert ended.code == Exit.FAILED
+    found = marks(ended.out)
+    assert found["missing"] == ("failed", "ec2:DescribeInstances, ec2:DescribeSpotPriceHistory")
+    assert "no pool to try it with" in found["ec2:RunInstances, ec2:CreateTags, iam:PassRole"][1]
+
+
+def test_credentials_that_are_refused_are_told_as_such(hybrid: Hybrid, ec2: SandboxCloud) -> None:
+    ec2.fault("*", code="AuthFailure", http_status=401, times=None)
+    try:
+        ended = hybrid("doctor", "aws", "--region", "us-east-1", "-o", "json")
+    finally:
+        ec2.clear_faults()
+    assert ended.code == Exit.FAILED
+    mark, words = marks(ended.out)["aws"]
+    assert mark == "failed"
+    assert "AuthFailure" in words
+
+
+@pytest.mark.parametrize("lacking", [(), ("compute.instances.create", "compute.regions.get")])
+def test_google_tells_what_it_grants(
+    hybrid: Hybrid, tmp_path: Path, lacking: tuple[str, ...]
+) -> None:
+    with GceCloud(GceConfig(permissions=frozenset(PERMISSIONS) - frozenset(lacking))) as gce:
+        pool = a_pool(
+            tmp_path,
+            provider="google",
+            region="us-central1",
+            zones=[{"name": "us-central1-a"}],
+            template={"image": gce.config.image},
+            machine_types=["g2-standard-4", "g9-unheard-of"],
+        )
+        settings = tmp_path / "config.yaml"
+        provider = {
+            "name": "google",
+            "kind": "gcp",
+            "region": "us-central1",
+            "endpoint_url": gce.url,
+            "options": {"project": gce.config.project},
+        }
+        settings.write_text(yaml.safe_dump({"providers": [provider]}))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HYBRID_CONFIG_FILE", str(settings))
+            ended = hybrid("doctor", "google", "--pool", pool, "-o", "json")
+        assert gce.instances() == ()
+    found = marks(ended.out)
+    assert set(PERMISSIONS) <= set(found)
+    assert found["offers"] == ("ok", "1 of 2")
+    assert (
+        "no machine type g9-unheard-of" in found["cloud/us-central1-a/g9-unheard-of/on_demand"][1]
+    )
+    if lacking:
+        assert ended.code == Exit.FAILED
+        assert found["missing"] == ("failed", ", ".join(lacking))
+    else:
+        assert ended.code == Exit.OK
+        assert "missing" not in found
+
+
+def test_a_cloud_that_nobody_has_set_up_is_told_what_to_name(hybrid: Hybrid) -> None:
+    ended = hybrid("doctor", "aws")
+    assert ended.code == Exit.USAGE
+    assert "no provider 'aws' in the settings: name its --region" in ended.err
+
+
+def test_a_kind_that_is_not_installed_is_told_which_there_are(hybrid: Hybrid) -> None:
+    ended = hybrid("doctor", "azure", "--region", "x")
+    assert ended.code == Exit.FAILED
+    assert "installed: aws" in ended.out
