@@ -51,7 +51,8 @@ def _tags_by_resource(resource: Any) -> list[dict[str, str]]:
     ]
 
 
-TaggedEC2Resource.get_tags = _tags_by_resource
+# as untyped as all else of moto here
+setattr(TaggedEC2Resource, "get_tags", _tags_by_resource)  # noqa: B010
 
 # moto would fill every new account with 1,300 foreign images and their volumes, which cost more
 # than all else at start; a cloud registers the one image that its machines boot
