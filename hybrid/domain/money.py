@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
+from functools import lru_cache
 
 MICROS_PER_USD = 1_000_000
 _CENT = Decimal("0.01")
 _CENT_MICROS = 10_000
 
 
+@lru_cache(maxsize=4096)  # hot: the same few limits and rates over and over
 def to_micros(usd: Decimal) -> int:
     """Dollars as micro-dollars, rounded half to even."""
     return int((usd * MICROS_PER_USD).to_integral_value(ROUND_HALF_EVEN))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
 
 from hybrid.domain.bill import LineKind
 from hybrid.domain.money import MICROS_PER_USD, cost_micros
@@ -20,6 +21,7 @@ MIN_BILLED_S = 60.0
 """A machine that came to be is billed for at least this long."""
 
 
+@lru_cache(maxsize=16_384)  # hot: planning asks for each offer again and again
 def hold_micros(
     ceiling_micros_per_hour: int,
     *,

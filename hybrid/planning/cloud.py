@@ -28,7 +28,6 @@ from hybrid.planning.options import (
     Priced,
     checkpoint_time_s,
     cloud_time,
-    machine_terms,
 )
 from hybrid.planning.workspace import Workspace
 from policies import budget as budget_rules
@@ -48,6 +47,17 @@ class _Ranking:
     order: NDArray[np.int64]
     refusals: list[tuple[OfferClass, int, Reason]]
     judged: dict[int, CloudOption] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Search:
+    """How far in its ranking a class has come: everything before ``at`` is closed until more is
+    given back. ``found`` holds until more is taken."""
+
+    given_back: int
+    taken: int = -1
+    at: int = 0
+    found: tuple[CloudOption, Offer] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +89,8 @@ class Cloud:
         }
         self.book = OfferBook(ws.snapshot, self._pools)
         self._rankings: dict[int, _Ranking] = {}
+        self._searches: dict[int, _Search] = {}
+        self._taken = self._given_back = 0
         self._open: dict[tuple[Where, str, bool, bool], _OpenTo] = {}
         self.deadlines = DeadlineWays(ws, self._ways)
         self._columns()
@@ -141,10 +153,35 @@ class Cloud:
 
     def best(self, cls: JobClass, job: Job) -> tuple[CloudOption, Offer] | None:
         """The cheapest option that every guard allows now, with the offer to ask for."""
-        for option in self.open_options(cls, job.spec.resources.nodes):
+        if cls.deadline_at is not None or job.id in self.ws.held_for_job:
+            for option in self.open_options(cls, job.spec.resources.nodes):
+                found = self.obtainable(option, job)
+                if not isinstance(found, Reason):
+                    return option, found
+            return None
+        search = self._searches.get(cls.index)
+        if search is None or search.given_back != self._given_back:
+            search = self._searches[cls.index] = _Search(self._given_back)
+        if search.taken != self._taken:
+            search.taken, search.found = self._taken, self._go_on(search, cls, job)
+        return search.found
+
+    def _go_on(self, search: _Search, cls: JobClass, job: Job) -> tuple[CloudOption, Offer] | None:
+        """Hot: what is taken opens nothing, so a search goes on where it was when it last had an
+        answer; only when something is given back it begins anew."""
+        ranking = self._ranking(cls)
+        order = ranking.order[search.at :]
+        open_to = np.flatnonzero(self._room(cls, job.spec.resources.nodes)[order])
+        begun_at = search.at
+        for ahead in open_to.tolist():
+            option = self._judged(cls, ranking, int(order[ahead]))
+            if option.refused is not None:
+                continue
             found = self.obtainable(option, job)
             if not isinstance(found, Reason):
+                search.at = begun_at + ahead
                 return option, found
+        search.at = begun_at + len(order)
         return None
 
     def judged(self, cls: JobClass, job: Job, offers: OfferClass) -> CloudOption:
@@ -189,6 +226,7 @@ class Cloud:
         self.ws.hold(job, hold)
         self.ws.commit_machines(offer.pool, nodes, offer.price_ceiling_micros_per_hour)
         self.book.take(offer, nodes)
+        self._taken += 1
         return hold
 
     def give_back(self, option: CloudOption, offer: Offer, job: Job) -> None:
@@ -198,6 +236,7 @@ class Cloud:
         self.ws.hold(job, -hold)
         self.ws.commit_machines(offer.pool, -nodes, offer.price_ceiling_micros_per_hour)
         self.book.give_back(offer, nodes)
+        self._given_back += 1
 
     # --- judging ------------------------------------------------------------------------------
 
@@ -211,16 +250,16 @@ class Cloud:
         ws, job = self.ws, cls.sample
         found = self.ws.fits_shape(cls, offers.shape)
         if isinstance(found, Reason):
-            return CloudOption(offers, found)
+            return CloudOption(offers, found, cls)
         fit = found[0]
         too_long = cls.too_long(fit)
         if too_long is not None:
-            return CloudOption(offers, too_long)
+            return CloudOption(offers, too_long, cls)
         refused = spot_rules.refusal(
             job, offers.offer, checkpoint_time_s(ws, cls, offers.pool), ws.policy
         )
         if refused is not None:
-            return CloudOption(offers, refused)
+            return CloudOption(offers, refused, cls)
         time = cloud_time(
             ws,
             cls,
@@ -231,10 +270,11 @@ class Cloud:
             boot_s=offers.boot_s,
         )
         if isinstance(time, Reason):
-            return CloudOption(offers, time)
-        priced = machine_terms(cls, offers.offer, offers.pool, time, boot_s=offers.boot_s)
-        late = deadline_refusal(ws, cls, priced)
-        return CloudOption(offers, late, fit, time, priced)
+            return CloudOption(offers, time, cls)
+        option = CloudOption(offers, None, cls, fit, time)
+        if cls.deadline_at is not None and option.priced is not None:
+            option.refused = deadline_refusal(ws, cls, option.priced)
+        return option
 
     def _ranking(self, cls: JobClass) -> _Ranking:
         ranking = self._rankings.get(cls.index)

@@ -80,16 +80,28 @@ class Priced:
         return sum(term.micros for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class CloudOption:
-    """One class of offers for one class of jobs: priced, unless ``refused`` by a guard that holds
-    whatever else is planned."""
+    """One class of offers for one class of jobs, unless ``refused`` by a guard that holds whatever
+    else is planned. ``time`` is known of those that no earlier guard than the deadline refuses."""
 
     offers: OfferClass
     refused: Reason | None
+    cls: JobClass
     fit: Fit | None = None
     time: CloudTime | None = None
-    priced: Priced | None = None
+    _priced: Priced | None = None
+
+    @property
+    def priced(self) -> Priced | None:
+        """What it costs, None where its time is not known. Hot: worked out when first asked for,
+        since most options are neither chosen nor shown."""
+        if self._priced is None and self.time is not None:
+            offers = self.offers
+            self._priced = machine_terms(
+                self.cls, offers.offer, offers.pool, self.time, boot_s=offers.boot_s
+            )
+        return self._priced
 
     @property
     def micros(self) -> int:
@@ -179,27 +191,26 @@ def machine_terms(
     paid_s = boot_s + on_machine.mean_s
     value = cls.value_micros_per_hour
     price = offer.price_micros_per_hour * cls.nodes
-    terms = [CostTerm(name=MACHINES, micros=cost_micros(price, paid_s))]
-    if saved_s > 0:
-        saved = cost_micros(price, min(saved_s, paid_s))
-        terms.append(CostTerm(name=HELD, micros=-saved))
+    saved = cost_micros(price, min(saved_s, paid_s)) if saved_s > 0 else 0
     disks = cost_micros(disk_micros_per_hour(pool) * cls.nodes, paid_s)
     egress_gib = transfer.egress_gib(cls.sample)
     egress = egress_micros(egress_gib, pool.egress_usd_per_gib) if egress_gib else 0
     tail = cost_micros(price, pool.lease.end_tail) if end_tail else 0
     wait_s = boot_s + time.inbound_s
-    terms += [
-        CostTerm(name=DISKS, micros=disks),
-        CostTerm(name=EGRESS, micros=egress),
-        CostTerm(name=END_TAIL, micros=tail),
-        CostTerm(name=WAITING, micros=cost_micros(value, wait_s)),
-        CostTerm(name=RUNNING, micros=cost_micros(value, time.run.mean_s + time.outbound_s)),
-    ]
-    if shortened_micros:
-        terms.append(CostTerm(name=EXTERNALITY, micros=-shortened_micros))
+    amounts = (
+        (MACHINES, cost_micros(price, paid_s)),
+        (HELD, -saved),
+        (DISKS, disks),
+        (EGRESS, egress),
+        (END_TAIL, tail),
+        (WAITING, cost_micros(value, wait_s)),
+        (RUNNING, cost_micros(value, time.run.mean_s + time.outbound_s)),
+        (EXTERNALITY, -shortened_micros),
+    )
+    terms = tuple([CostTerm(name=name, micros=micros) for name, micros in amounts if micros])
     booting = Duration(wait_s, boot_s * BOOT_SPREAD)
     finish = booting.then(Duration(time.run.mean_s + time.outbound_s, time.run.sd_s))
-    return Priced(tuple(term for term in terms if term.micros), booting, finish)
+    return Priced(terms, booting, finish)
 
 
 def disk_micros_per_hour(pool: BurstPool) -> int:
