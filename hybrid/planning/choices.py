@@ -59,7 +59,8 @@ class Start:
 class Choice:
     """Node types (one, or for a gang several of one pool and model) on which a class runs alike.
 
-    ``base_micros`` is the cost of running there without waiting; ``members`` their nodes.
+    ``base_micros`` is the cost of running there without waiting; ``members`` their nodes, which
+    ``place`` stands for: choices of equal members have it in common.
     """
 
     fit: Fit
@@ -68,6 +69,7 @@ class Choice:
     run: Duration
     base_micros: float
     members: tuple[int, ...]
+    place: int = -1
 
     @property
     def held(self) -> bool:
@@ -81,6 +83,7 @@ class Choices:
     def __init__(self, ws: Workspace) -> None:
         self._ws = ws
         self._by_class: dict[int, tuple[Choice, ...]] = {}
+        self._places: dict[tuple[int, ...], int] = {}
         self._first_free: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
         self._lines: list[Timeline] = []
         self._demand: tuple[list[Timeline], Demand] | None = None
@@ -169,7 +172,10 @@ class Choices:
             )
             if len(members) >= cls.nodes:
                 one = entries[0][1]
-                found.append(Choice(one.fit, types, one.speed, one.run, one.base_micros, members))
+                place = self._places.setdefault(members, len(self._places))
+                found.append(
+                    Choice(one.fit, types, one.speed, one.run, one.base_micros, members, place)
+                )
         return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from hybrid.estimation.waits import Duration
-from hybrid.planning.choices import Start, Waiting, devices_for
+from hybrid.planning.choices import Spot, Start, Waiting, devices_for
 
 if TYPE_CHECKING:
     from hybrid.planning.schedule import ChoiceState, Schedule
@@ -51,6 +51,8 @@ class _Search:
         self.begin = max(job.ready_at, schedule.now)
         self.bounds: dict[int, float] = {}
         """Nodes taken from the frontier, with their bounds there."""
+        self._spots: dict[int, tuple[float, Spot | None]] = {}
+        """The last spot found on each node, and the instant from which it was looked for."""
 
     def run(self) -> Start | None:
         """The first instant at which enough nodes are free together, and the nodes to take."""
@@ -85,10 +87,19 @@ class _Search:
         for node, bound in self.bounds.items():
             self.frontier.push(bound, node)
 
+    def _spot(self, node: int, after: float) -> Spot | None:
+        """The first instant from ``after`` on at which the node takes one rank. Hot: one found from
+        an earlier instant on is still the first if it lies no earlier than ``after``."""
+        from_, spot = self._spots.get(node, (math.inf, None))
+        if from_ > after or (spot is not None and spot[0] < after):
+            spot = self.schedule.spot(self.job, self.choice, node, after)
+            self._spots[node] = after, spot
+        return spot
+
     def _known(self, after: float) -> list[tuple[float, int]]:
         found = []
         for node in self.bounds:
-            spot = self.schedule.spot(self.job, self.choice, node, after)
+            spot = self._spot(node, after)
             if spot is not None:
                 found.append((spot[0], node))
         found.sort()
@@ -98,7 +109,7 @@ class _Search:
         bound, node = self.frontier.pop()
         self.bounds[node] = bound
         known = max(bound, self.known.get(node, bound))
-        spot = self.schedule.spot(self.job, self.choice, node, max(known, after))
+        spot = self._spot(node, max(known, after))
         if after <= self.schedule.now:
             # found from now on, it holds for every later job of the class
             self.known[node] = math.inf if spot is None else spot[0]
@@ -112,7 +123,7 @@ class _Search:
         for first, node in starts:
             begins: float | None = first
             if first < at:
-                spot = self.schedule.spot(self.job, self.choice, node, at)
+                spot = self._spot(node, at)
                 begins = None if spot is None else spot[0]
             if begins == at:
                 free.append(node)
@@ -129,7 +140,7 @@ class _Search:
             nodes = sorted(together)[: job.cls.nodes]
         masks, variance = [], 0.0
         for node in nodes:
-            spot = schedule.spot(job, choice, node, at)
+            spot = self._spot(node, at)
             assert spot is not None
             masks.append(devices_for(schedule.ws.nodes[node].type, job, choice, spot[1]))
             variance = max(variance, spot[2])

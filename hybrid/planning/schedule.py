@@ -46,13 +46,24 @@ class does, and the others follow it."""
 
 
 @dataclass(slots=True)
+class Refusals:
+    """Where no start is possible now, for all classes that take as much of the same nodes.
+
+    ``by_node`` has the shortest run that a node has refused, ``by_all`` the shortest that all have:
+    what is refused to a run is refused to every longer one.
+    """
+
+    by_node: dict[int, float] = field(default_factory=dict)
+    by_all: float = math.inf
+
+
+@dataclass(slots=True)
 class ChoiceState:
     """What one pass has found out about a choice of a class."""
 
     choice: Choice
     dead: bool = False
     """No node of it can be started on now."""
-    refused: set[int] = field(default_factory=set)
     known: dict[int, float] = field(default_factory=dict)
     """Lower bounds of a start of this class, by node."""
     frontier: Frontier | None = None
@@ -79,7 +90,8 @@ class Schedule:
         self._shares = Shares(ws)
         self._packing = Packing(ws, self.lines)
         self._views: dict[int, ClassView] = {}
-        self._frontiers: dict[tuple[tuple[int, ...], int, int, int], Frontier] = {}
+        self._frontiers: dict[tuple[int, int, int, int], Frontier] = {}
+        self._refusals: dict[tuple[object, ...], Refusals] = {}
         self._versions = [0] * len(self.lines)
         self._last: dict[int, tuple[Start, float]] = {}
         """The last exact start of each class that is not now, and its pool's work until then."""
@@ -228,11 +240,12 @@ class Schedule:
     def _first_fitting(self, job: Waiting, state: ChoiceState) -> tuple[Score, Start] | None:
         """The first node of a choice in packing order on which the job starts now."""
         need, choice = job.cls.need, state.choice
+        refusals, run_s = self._refusals_of(choice, job.cls), choice.run.mean_s
         kept = False
         soonest = self.choices.first_free(choice, need.gpus)
-        if soonest and soonest[0][0] <= self.now:
+        if soonest and soonest[0][0] <= self.now and run_s < refusals.by_all:
             for score, node in self._packing.best_first(choice, need.gpus, need.link):
-                if node in state.refused:
+                if refusals.by_node.get(node, math.inf) <= run_s:
                     continue
                 if not self.open_to(job, node):
                     kept = True
@@ -240,9 +253,23 @@ class Schedule:
                 start = self._start_on(job, choice, node)
                 if start is not None:
                     return score, start
-                state.refused.add(node)
+                refusals.by_node[node] = run_s
+            if not kept:
+                refusals.by_all = run_s
         state.dead = not kept
         return None
+
+    def _refusals_of(self, choice: Choice, cls: JobClass) -> Refusals:
+        """What is known to all that take as much of the same nodes as the class does."""
+        need, fit = cls.need, choice.fit
+        key = (
+            choice.place, fit.allowed, fit.link_gbps, need.gpus, need.link, need.cpus,
+            need.host_memory_gib,
+        )  # fmt: skip
+        found = self._refusals.get(key)
+        if found is None:
+            found = self._refusals[key] = Refusals()
+        return found
 
     def _start_on(self, job: Waiting, choice: Choice, node: int) -> Start | None:
         """A start now on a node, if what it takes stays free for long enough."""
@@ -327,7 +354,7 @@ class Schedule:
         if state.frontier is None:
             choice, count = state.choice, cls.need.gpus
             edge = edge_index(choice.run.mean_s)
-            key = (choice.members, choice.fit.allowed, count, edge)
+            key = (choice.place, choice.fit.allowed, count, edge)
             state.frontier = self._frontiers.get(key)
             if state.frontier is None:
                 state.frontier = self._frontiers[key] = Frontier(
