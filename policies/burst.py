@@ -8,6 +8,9 @@ from datetime import datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job
 from hybrid.domain.job_spec import BurstRule
@@ -30,7 +33,11 @@ from policies.document import PolicyDocument
 from policies.priority import class_of
 from policies.sections import Day, QuietHours
 
+Ints = NDArray[np.int64]
+
 _DAYS = tuple(Day)
+_MOST_MICROS = 2**62
+"""Above it 64 bits do not do, and Python's integers, slow and boundless, are taken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +145,17 @@ def margin_micros(waiting_micros: int, policy: PolicyDocument) -> int:
     margin or the relative one, whichever is more."""
     relative = Decimal(max(0, waiting_micros)) * Decimal(repr(policy.burst.margin))
     return max(to_micros(policy.burst.margin_usd), int(relative.to_integral_value(ROUND_CEILING)))
+
+
+def margins_micros(waiting_micros: Ints, policy: PolicyDocument) -> Ints:
+    """:func:`margin_micros` of many."""
+    part, whole = Decimal(repr(policy.burst.margin)).as_integer_ratio()
+    waiting = np.maximum(waiting_micros, 0)
+    if int(waiting.max(initial=0)) > _MOST_MICROS // max(part, 1):
+        waiting = waiting.astype(object)
+    relative = -(-(waiting * part) // whole)
+    margins: Ints = np.maximum(relative, to_micros(policy.burst.margin_usd))
+    return margins
 
 
 def gain_refusal(

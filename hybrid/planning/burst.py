@@ -10,16 +10,17 @@ counts at most up to that job's own best alternative.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId
 from hybrid.domain.offer import Offer
 from hybrid.planning.adopt import Adoption, schedule_of, urgent_first
+from hybrid.planning.candidates import Candidate, Followers
 from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.options import CloudOption, cost_micros
+from hybrid.planning.relief import Relief
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import burst as burst_rules
@@ -53,24 +54,6 @@ class Burst:
     gain_micros: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    position: int
-    waiting: Waiting
-    option: CloudOption
-    offer: Offer
-    start: Start | None
-    gain: float
-    shortened: float
-    money: int
-
-    @property
-    def worth(self) -> tuple[float, int]:
-        """Sorting key: gain per dollar, larger first; then the order of rank."""
-        per_dollar = math.inf if math.isinf(self.gain) else self.gain / max(self.money, 1)
-        return -per_dollar, self.position
-
-
 class Bursting:
     """The choice of one plan: ``bursts``, and the ``schedule`` of all others. ``adoptions`` loses
     those jobs that are better off elsewhere than on their machines."""
@@ -88,6 +71,7 @@ class Bursting:
         self.cloud = cloud
         self.waiting = waiting
         self._in_order = waiting
+        self._positions = {job.job_id: position for position, job in enumerate(waiting)}
         self.adoptions = dict(adoptions)
         self._staying: set[JobId] = set()
         self.bursts: dict[JobId, Burst] = {}
@@ -121,15 +105,14 @@ class Bursting:
         """Accept the best candidates of this round; False when there is none."""
         if len(self.waiting) <= _EXACT_BELOW:
             return self._accept_exactly(schedule)
-        relief = _Relief(self.ws, schedule, self.waiting)
-        candidates = self._candidates(schedule, relief.of)
-        if not candidates:
+        near, far = self._of_a_long_queue(schedule)
+        found = len(near) + len(far)
+        if not found:
             return False
-        candidates.sort(key=lambda c: c.worth)
         # each round costs a whole schedule: as many are accepted as fits the rounds still left
         budget = self.ws.snapshot.evaluation_budget - self.ws.evaluations
         rounds = min(_ROUNDS, budget // max(len(self.waiting), 1) - 1)
-        batch = candidates[: -(-len(candidates) // max(rounds, 1))]
+        batch = far.first(-(-found // max(rounds, 1)), near)
         accepted = False
         for candidate in batch:
             # what the ones before took may have closed it
@@ -141,6 +124,20 @@ class Bursting:
                 accepted = True
         return accepted
 
+    def _of_a_long_queue(self, schedule: Schedule) -> tuple[list[Candidate], Followers]:
+        """The candidates whose starts were found, and those whose starts follow one."""
+        relief = Relief(self.ws, schedule, self.waiting)
+        best: dict[int, tuple[CloudOption, Offer, int] | None] = {}
+        far = Followers(
+            schedule.starts,
+            relief,
+            lambda job: self._best(best, job),
+            self.ws.policy,
+            self._positions,
+            self._staying,
+        )
+        return self._candidates(schedule, relief.of), far
+
     def _accept_exactly(self, schedule: Schedule) -> bool:
         """Accept the candidate with the largest gain, each found by scheduling without it.
 
@@ -150,7 +147,7 @@ class Bursting:
         waits = sum(self._waiting_micros(job, schedule) for job in self.waiting)
         candidates = self._candidates(schedule, lambda _start: waits)
         candidates.sort(key=lambda c: (-c.gain, c.position))
-        best: _Candidate | None = None
+        best: Candidate | None = None
         most = max(_EXACT_CANDIDATES, _EXACT_STARTS // max(len(self.waiting), 1))
         for candidate in candidates[:most]:
             if best is not None and candidate.gain <= best.gain:
@@ -165,7 +162,7 @@ class Bursting:
         self._take(best, best.offer)
         return True
 
-    def _before(self, one: _Candidate, other: _Candidate) -> bool:
+    def _before(self, one: Candidate, other: Candidate) -> bool:
         """Whether to accept one before the other: by gain, because each changes what the others
         would gain."""
         return (-one.gain, one.position) < (-other.gain, other.position)
@@ -174,7 +171,7 @@ class Bursting:
         start = schedule.starts.get(job.job_id)
         return 0.0 if start is None else job.cls.value_per_s * (start.at - self.ws.now)
 
-    def _candidates(self, schedule: Schedule, relief: Callable[[Start], float]) -> list[_Candidate]:
+    def _candidates(self, schedule: Schedule, relief: Callable[[Start], float]) -> list[Candidate]:
         """Jobs that a cloud may be worth it for, if others gain as much as ``relief`` says."""
         best: dict[int, tuple[CloudOption, Offer, int] | None] = {}
         found = []
@@ -187,6 +184,8 @@ class Bursting:
                 continue
             if waiting.ready_at > self.ws.now:
                 continue
+            if waiting.cls.deadline_at is None and schedule.starts.follows(id_):
+                continue  # in a column with others
             start = schedule.starts.get(id_)
             if start is not None and start.type.held:
                 continue
@@ -196,7 +195,7 @@ class Bursting:
             home = self.home_micros(waiting, start)
             direct = home - option[0].micros
             shortened = 0.0 if start is None else relief(start)
-            candidate = _Candidate(
+            candidate = Candidate(
                 position, waiting, option[0], option[1], start, direct + shortened, shortened,
                 option[2],
             )  # fmt: skip
@@ -232,7 +231,7 @@ class Bursting:
                 return _NEVER
         return start.micros
 
-    def _worth_it(self, candidate: _Candidate) -> bool:
+    def _worth_it(self, candidate: Candidate) -> bool:
         if math.isinf(candidate.gain):
             return True
         start = candidate.start
@@ -243,7 +242,7 @@ class Bursting:
         )
         return refused is None
 
-    def _take(self, candidate: _Candidate, offer: Offer) -> None:
+    def _take(self, candidate: Candidate, offer: Offer) -> None:
         job = self.ws.snapshot.jobs[candidate.waiting.job_id]
         self.cloud.take(candidate.option, offer, job)
         self.bursts[job.id] = Burst(
@@ -253,7 +252,7 @@ class Bursting:
 
     # --- what others gain ---------------------------------------------------------------------
 
-    def _shortened_exactly(self, candidate: _Candidate, schedule: Schedule) -> float:
+    def _shortened_exactly(self, candidate: Candidate, schedule: Schedule) -> float:
         """What all others save when this job leaves, each at most up to its own alternative."""
         if candidate.start is None:
             return 0.0
@@ -278,7 +277,7 @@ class Bursting:
         twin = Bursting(self.ws, self.choices, self.cloud, waiting, self.adoptions)
         twin.bursts = self.bursts
         classes = {job.job_id: job.cls for job in waiting}
-        placed = [start for start in self.schedule.starts.values() if start.at <= self.ws.now]
+        placed = [s for s in self.schedule.starts.found.values() if s.at <= self.ws.now]
         twin.schedule = Schedule(self.ws, self.choices)
         for start in placed:
             twin.schedule.take(start, classes[start.job_id])
@@ -344,45 +343,3 @@ def _value_part(waiting: Waiting, option: CloudOption) -> int:
     """The part of an option's cost that is time, not money."""
     assert option.priced is not None
     return cost_micros(waiting.cls.value_micros_per_hour, option.priced.finish_in.mean_s)
-
-
-class _Relief:
-    """A first estimate of what others gain when a job leaves the queue: the time it sets free is
-    shared by all that start after it in the same pool."""
-
-    def __init__(self, ws: Workspace, schedule: Schedule, waiting: Sequence[Waiting]) -> None:
-        self._now = ws.now
-        gpus: dict[str, int] = {}
-        for view in ws.nodes:
-            if not view.type.held:
-                count = view.type.shape.healthy.bit_count()
-                gpus[view.type.pool] = gpus.get(view.type.pool, 0) + count
-        self._gpus = gpus
-        self._behind: dict[str, tuple[list[float], list[float]]] = {}
-        later: dict[str, list[tuple[float, float]]] = {}
-        for job in waiting:
-            start = schedule.starts.get(job.job_id)
-            if start is not None and start.at > ws.now:
-                later.setdefault(start.type.pool, []).append((start.at, job.cls.value_per_s))
-        for pool, entries in later.items():
-            entries.sort(reverse=True)
-            times, values, total = [], [], 0.0
-            for at, value in entries:
-                total += value
-                times.append(-at)
-                values.append(total)
-            self._behind[pool] = (times, values)
-
-    def of(self, start: Start) -> float:
-        """Micro-dollars that those behind save, roughly."""
-        pool = start.type.pool
-        if start.at <= self._now or pool not in self._behind or not self._gpus.get(pool):
-            return 0.0
-        times, values = self._behind[pool]
-        # those that start strictly later
-        count = bisect_left(times, -start.at)
-        if count == 0:
-            return 0.0
-        devices = sum(mask.bit_count() for mask in start.masks) * start.share
-        freed_s = devices * start.run.mean_s / self._gpus[pool]
-        return values[count - 1] * freed_s

@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hybrid.domain.claim import Claim
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer
@@ -26,6 +29,12 @@ from hybrid.planning.fit import Fit
 from hybrid.planning.offers import OfferClass
 from hybrid.planning.workspace import NodeType, Workspace
 from policies import retire
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST = 2**62
+"""Above it 64 bits do not do, and Python's integers, slow and boundless, are taken."""
 
 ENERGY = "local energy"
 MACHINES = "machines"
@@ -47,6 +56,14 @@ def cost_micros(micros_per_hour: int, seconds: float) -> int:
     Integers throughout: terms add up exactly, and this is hot (ten times as fast as decimals).
     """
     return -(-micros_per_hour * round(seconds * 1000.0) // 3_600_000)
+
+
+def costs_micros(micros_per_hour: Ints, seconds: Floats) -> Ints:
+    """:func:`cost_micros` of many."""
+    millis: Ints = np.rint(seconds * 1000.0).astype(np.int64)
+    if int(millis.max(initial=0)) * int(micros_per_hour.max(initial=0)) > _MOST:
+        millis = millis.astype(object)
+    return -(-micros_per_hour * millis // 3_600_000)
 
 
 @dataclass(frozen=True, slots=True)

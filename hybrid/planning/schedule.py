@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from hybrid.domain.ids import JobId, PoolName
+from hybrid.domain.ids import PoolName
 from hybrid.estimation.waits import Duration
 from hybrid.planning.choices import (
     Choice,
@@ -35,6 +35,7 @@ from hybrid.planning.frontier import EDGES_S, Frontier, edge_index
 from hybrid.planning.gangs import gang_start
 from hybrid.planning.packing import Packing, Score
 from hybrid.planning.shares import Shares
+from hybrid.planning.starts import Lead, Starts
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import Workspace
 
@@ -75,6 +76,8 @@ class ClassView:
 
     cls: JobClass
     states: list[ChoiceState]
+    closed: bool = False
+    """No choice of it can be started on now."""
 
 
 class Schedule:
@@ -85,7 +88,7 @@ class Schedule:
         self.now = ws.now
         self.choices = choices
         self.lines: list[Timeline] = list(ws.lines)
-        self.starts: dict[JobId, Start] = {}
+        self.starts = Starts()
         self._owned = [False] * len(self.lines)
         self._shares = Shares(ws)
         self._packing = Packing(ws, self.lines)
@@ -93,8 +96,8 @@ class Schedule:
         self._frontiers: dict[tuple[int, int, int, int], Frontier] = {}
         self._refusals: dict[tuple[object, ...], Refusals] = {}
         self._versions = [0] * len(self.lines)
-        self._last: dict[int, tuple[Start, float]] = {}
-        """The last exact start of each class that is not now, and its pool's work until then."""
+        self._last: dict[int, Lead] = {}
+        """The last exact start of each class that is not now."""
         self._work: dict[PoolName, float] = {}
         """Work of estimated starts, in seconds of the whole pool."""
         self._gpus: dict[PoolName, int] = {}
@@ -102,46 +105,39 @@ class Schedule:
     def run(self, waiting: Iterable[Waiting]) -> Schedule:
         """Schedule the jobs, in order. Far back in a long queue starts are estimated."""
         for position, job in enumerate(waiting):
-            if position >= EXACT_STARTS:
-                start = self._far_back(job)
-                if start is not None:
-                    continue
+            if position >= EXACT_STARTS and self._far_back(job):
+                continue
             start = self.find(job)
             if start is not None:
                 self.take(start, job.cls)
                 if start.at > self.now and job.ready_at <= self.now:
-                    self._last[job.cls.index] = start, self._work.get(start.type.pool, 0.0)
+                    pool = start.type.pool
+                    work_s = job.cls.total_gpus * start.run.mean_s / self._pool_gpus(pool)
+                    before_s = self._work.get(pool, 0.0)
+                    self._last[job.cls.index] = self.starts.lead(job.cls, start, before_s, work_s)
+        self.ws.evaluations += len(self.starts.jobs)
         return self
 
-    def _far_back(self, job: Waiting) -> Start | None:
-        """A start behind the last one of the job's class, later by the work that has come between
-        over the pool's GPUs; None where there is none to go by, or the job could start now.
+    def _far_back(self, job: Waiting) -> bool:
+        """Whether the job gets a start behind the last one of its class, later by the work that has
+        come between over the pool's GPUs; False where there is none to go by, or the job could
+        start now.
 
         No reservation is made: so far back it would hold nothing that anybody before could want.
         """
-        last = self._last.get(job.cls.index)
-        if last is None or job.ready_at > self.now:
-            return None
+        lead = self._last.get(job.cls.index)
+        if lead is None or job.ready_at > self.now:
+            return False
         cls = job.cls
         if cls.nodes == 1 and cls.need.share == 1:
-            start = self._at_once(job, self._view(cls))
-            if start is not None:
-                return None
-        self.ws.evaluations += 1
-        behind, before = last
-        pool = behind.type.pool
+            view = self._view(cls)
+            if not view.closed and self._at_once(job, view) is not None:
+                return False
+        pool = lead.start.type.pool
         work = self._work.get(pool, 0.0)
-        delay_s = work - before
-        self._work[pool] = work + cls.total_gpus * behind.run.mean_s / self._pool_gpus(pool)
-        start = replace(
-            behind,
-            job_id=job.job_id,
-            at=behind.at + delay_s,
-            wait=Duration(behind.wait.mean_s + delay_s, behind.wait.sd_s),
-            micros=behind.micros + cls.value_per_s * delay_s,
-        )
-        self.starts[job.job_id] = start
-        return start
+        self._work[pool] = work + lead.work_s
+        self.starts.follow(job, lead, work - lead.work_before_s)
+        return True
 
     def _pool_gpus(self, pool: PoolName) -> int:
         found = self._gpus.get(pool)
@@ -175,7 +171,7 @@ class Schedule:
 
     def take(self, start: Start, cls: JobClass) -> None:
         """Hold what a start needs."""
-        self.starts[start.job_id] = start
+        self.starts.found[start.job_id] = start
         variance = start.wait.sd_s**2 + start.run.sd_s**2
         end = start.at + start.run.mean_s
         need = cls.need
@@ -213,7 +209,9 @@ class Schedule:
     # --- one node -----------------------------------------------------------------------------
 
     def _single(self, job: Waiting, view: ClassView) -> Start | None:
-        best = self._at_once(job, view) if job.ready_at <= self.now else None
+        best = None
+        if job.ready_at <= self.now and not view.closed:
+            best = self._at_once(job, view)
         if job.now_only:
             return best
         if best is not None and best.micros <= view.states[0].choice.base_micros:
@@ -235,7 +233,10 @@ class Schedule:
             found = None if state.dead else self._first_fitting(job, state)
             if found is not None and (best is None or found[0] < best[0]):
                 best = found
-        return None if best is None else best[1]
+        if best is None:
+            view.closed = all(state.dead for state in view.states)
+            return None
+        return best[1]
 
     def _first_fitting(self, job: Waiting, state: ChoiceState) -> tuple[Score, Start] | None:
         """The first node of a choice in packing order on which the job starts now."""
