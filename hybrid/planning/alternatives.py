@@ -4,7 +4,7 @@ that refused it."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hybrid.domain.ids import PoolName
@@ -73,6 +73,7 @@ class Alternatives:
         self.cloud = cloud
         self.outcome = outcome
         self._offers: dict[int, _Offers] = {}
+        self._homes: dict[int, tuple[tuple[PoolName, str, Alternative | None], ...]] = {}
 
     def home(self, run: Run) -> Iterator[Alternative]:
         """Coming home, where that was weighed."""
@@ -104,18 +105,29 @@ class Alternatives:
 
     def homes(self, waiting: Waiting, start: Start | None, *, stays: bool) -> Iterator[Alternative]:
         """Owned pools: the one of ``start`` with its cost, the others that refuse."""
-        for name in self._local_pools:
-            option = f"pool:{name}"
-            if start is not None and start.type.pool == name and not start.type.held:
-                priced = local_terms(
-                    waiting.cls, start.type.rate_micros_per_hour, start.wait, start.run
-                )
-                late = None if stays else deadline_refusal(self.ws, waiting.cls, priced)
-                yield replace(self.priced(option, f"local pool {name}", priced), refused=late)
-                continue
-            refused = self.refused_at(waiting.cls, name)
-            if refused is not None:
-                yield Alternative(option=option, label=f"local pool {name}", refused=refused)
+        cls = waiting.cls
+        here = None if start is None or start.type.held else start.type
+        for name, label, refused in self._local(cls):
+            if start is not None and here is not None and here.pool == name:
+                priced = local_terms(cls, here.rate_micros_per_hour, start.wait, start.run)
+                late = None if stays else deadline_refusal(self.ws, cls, priced)
+                yield self.priced(f"pool:{name}", label, priced, refused=late)
+            elif refused is not None:
+                yield refused
+
+    def _local(self, cls: JobClass) -> tuple[tuple[PoolName, str, Alternative | None], ...]:
+        """The owned pools, and for each that does not take the class, why."""
+        found = self._homes.get(cls.index)
+        if found is None:
+            pools = []
+            for name in self._local_pools:
+                refused, label = self.refused_at(cls, name), f"local pool {name}"
+                option = None
+                if refused is not None:
+                    option = Alternative(option=f"pool:{name}", label=label, refused=refused)
+                pools.append((name, label, option))
+            found = self._homes[cls.index] = tuple(pools)
+        return found
 
     def refused_at(self, cls: JobClass, pool: PoolName) -> Reason | None:
         """Why the class cannot run in a pool, or None if it could."""
@@ -199,7 +211,14 @@ class Alternatives:
         lasting = (*priced.values(), *always.alternatives())
         return _Offers(lasting, (*lasting, *now.alternatives()))
 
-    def priced(self, option: str, label: str, priced: Priced, members: int = 1) -> Alternative:
+    def priced(
+        self,
+        option: str,
+        label: str,
+        priced: Priced,
+        members: int = 1,
+        refused: Reason | None = None,
+    ) -> Alternative:
         """An option with its cost and its instants."""
         now = self.ws.now
         return Alternative(
@@ -209,6 +228,7 @@ class Alternatives:
             start_p90_at=now + priced.start_in.p90_s,
             finish_at=now + priced.finish_in.mean_s,
             terms=priced.terms,
+            refused=refused,
             members=members,
         )
 

@@ -191,7 +191,7 @@ class Cloud:
         )
         refused = refused or self._at_once(cls, offers)
         if refused is not None:
-            return CloudOption(offers, refused)
+            return CloudOption(offers, refused, cls)
         option = self.deadlines.left(cls, self._judge(cls, offers))
         if option.refused is not None:
             return option

@@ -57,15 +57,17 @@ class Starts:
         """Whether the job's start is estimated."""
         return job_id in self._places
 
-    def get(self, job_id: JobId) -> Start | None:
-        """The start of a job, None for one that has none."""
+    def get(self, job_id: JobId, otherwise: Start | None = None) -> Start | None:
+        """The start of a job; ``otherwise`` for one that has none."""
         start = self.found.get(job_id)
+        if start is not None:
+            return start
+        place = self._places.get(job_id)
+        if place is None:
+            return otherwise
+        start = self._looked_at.get(job_id)
         if start is None:
-            place = self._places.get(job_id)
-            if place is not None:
-                start = self._looked_at.get(job_id)
-                if start is None:
-                    start = self._looked_at[job_id] = self._estimated(place)
+            start = self._looked_at[job_id] = self._estimated(place)
         return start
 
     def __contains__(self, job_id: JobId) -> bool:

@@ -96,6 +96,8 @@ class Workspace:
         }
         self.claims_of: dict[JobId, list[Claim]] = {}
         self._left: dict[RunId, Duration] = {}
+        self.committed = Committed()
+        """Machines held, asked for and planned."""
         self._commit_claims()
         self.covering: dict[JobId, tuple[Claim, ...]] = {}
         self.orphans: tuple[Claim, ...] = ()
@@ -259,17 +261,13 @@ class Workspace:
 
     def commit_machines(self, pool: PoolName, machines: int, ceiling_micros: int) -> None:
         """Count machines against the ceilings; negative numbers take back."""
-        self._machines[pool] = self._machines.get(pool, 0) + machines
-        self._per_hour[pool] = self._per_hour.get(pool, 0) + machines * ceiling_micros
-
-    @property
-    def committed(self) -> Committed:
-        """Machines held, asked for and planned."""
-        return Committed(
-            machines_by_pool=self._machines,
-            micros_per_hour_by_pool=self._per_hour,
-            machines=sum(self._machines.values()),
-            micros_per_hour=sum(self._per_hour.values()),
+        by_pool, rates = self.committed.machines_by_pool, self.committed.micros_per_hour_by_pool
+        rate = machines * ceiling_micros
+        self.committed = Committed(
+            machines_by_pool={**by_pool, pool: by_pool.get(pool, 0) + machines},
+            micros_per_hour_by_pool={**rates, pool: rates.get(pool, 0) + rate},
+            machines=self.committed.machines + machines,
+            micros_per_hour=self.committed.micros_per_hour + rate,
         )
 
     def without_stopped(self) -> Mapping[RunId, Run]:
@@ -279,8 +277,6 @@ class Workspace:
     # --- building -----------------------------------------------------------------------------
 
     def _commit_claims(self) -> None:
-        self._machines: dict[PoolName, int] = {}
-        self._per_hour: dict[PoolName, int] = {}
         for _, claim in sorted(self.snapshot.claims.items()):
             if claim.state not in _LIVE_CLAIMS:
                 continue
