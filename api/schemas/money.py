@@ -67,8 +67,8 @@ class ShownBudget(Shown):
     burn_usd_per_hour: Usd = Field(description="Of the machines held now")
     mean_usd_per_hour: Usd = Field(description="Of the last week, newer hours counting more")
     runs_out_p50_at: datetime | None = Field(
-        description="When the limit is as likely reached as not at that rate; None: not in this"
-        " period"
+        description="When the limit is as likely reached as not, at the larger of the two rates;"
+        " None: not in this period"
     )
     runs_out_p90_at: datetime | None = Field(description="When it is reached with 90 %")
     top_spenders: tuple[ShownSpender, ...] = Field(description="Of your teams, most first")

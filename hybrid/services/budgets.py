@@ -33,8 +33,8 @@ class BudgetOutlook:
 
     ``burn_micros_per_hour`` is what the machines held now cost an hour; ``mean`` the rate of the
     last week. ``runs_out_p50_at`` and ``_p90_at`` say when the limit is reached with that
-    probability at that rate, None where the period ends before (or it never is). ``holds`` are the
-    claims for which most is held.
+    probability at the larger of the two, None where the period ends before (or it never is).
+    ``holds`` are the claims for which most is held.
     """
 
     balance: Balance
@@ -100,13 +100,16 @@ class Budgets:
         running = [claim for claim in holds if claim.launched_at is not None]
         mean = rate(spent_by_bucket(mine, now), bucket_h=BUCKET_S / 3600, half_life_h=HALF_LIFE_H)
         end = next_period_at(balance.budget, now)
+        burn = sum(claim.offer.price_micros_per_hour for claim in running)
         # what is held is likely spent: what is free beyond it is what lasts
         left = free_micros(balance)
-        p50, p90 = (_at(left, mean, p, now, end) for p in (0.5, 0.9))
+        # machines that were just asked for do not show in the mean yet
+        going = SpendingRate(max(mean.mean, float(burn)), mean.sd)
+        p50, p90 = (_at(left, going, p, now, end) for p in (0.5, 0.9))
         return BudgetOutlook(
             balance=balance,
             period_end_at=end,
-            burn_micros_per_hour=sum(c.offer.price_micros_per_hour for c in running),
+            burn_micros_per_hour=burn,
             mean=mean,
             runs_out_p50_at=p50,
             runs_out_p90_at=p90,
