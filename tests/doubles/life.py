@@ -334,10 +334,11 @@ class Life:
     def _machines_beyond_their_money(self) -> Iterator[str]:
         """What a machine has cost is charged, or held for it: whatever happens to us."""
         money = by_claim(self.store.entries())
+        otherwise = self.billed_otherwise()
         for machine in self.cloud.machines.values():
             if machine.claim_id is None or machine.id in self.strays:
                 continue
-            if machine.claim_id in self.billed_otherwise():
+            if machine.claim_id in otherwise:
                 continue
             until = machine.ended_at if machine.ended_at is not None else self.now
             seconds = max(60.0, until - machine.launched_at)
