@@ -22,7 +22,7 @@ DATA = ROOT.parent / "shared" / "data"
 RESULTS = ROOT / "benchmarks" / "results.md"
 
 WITH_DATA = ("bursting", "placement", "spot", "backfill")
-WITHOUT_DATA = ("planning", "exactness", "ledger", "provision")
+WITHOUT_DATA = ("planning", "exactness", "ledger", "provision", "checkpoint", "recovery")
 LIMIT_S = 25 * 60
 """A benchmark ends within 20 minutes on one core that is its own."""
 

@@ -13,17 +13,37 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from types import MappingProxyType
+from typing import IO, Any, Final
 
 import httpx
 import yaml
 
 from hybrid.demo import scene
+from providers.sandbox.config import SandboxConfig
 from providers.sandbox.process import SandboxHandle, start_sandbox
 
 START_S = 20.0
 END_S = 15.0
+
+QUICK_PACE: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "tick_s": 0.5,
+        "replan_s": 1.0,
+        "list_every_s": 1.0,
+        "list_idle_every_s": 5.0,
+        "offers_every_s": 20.0,
+        "loop_lease_s": 5.0,
+        "silent_after_s": 15.0,
+        "absent_grace_s": 5.0,
+        "call_deadline_s": 20.0,
+        "run_lease_s": 60.0,
+        "planning_s": 0.2,
+    }
+)
+"""Settings of a server for which a second stands for a minute."""
 
 
 class StageError(Exception):
@@ -31,10 +51,22 @@ class StageError(Exception):
 
 
 class Stage:
-    """Starts, kills and ends the demo's processes, all below one directory."""
+    """Starts, kills and ends the processes, all below one directory.
 
-    def __init__(self, folder: Path) -> None:
+    ``cloud`` is what the sandbox sells, ``settings`` what the server is told beyond where it and
+    the cloud are; the demo's own unless given.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        cloud: SandboxConfig | None = None,
+        settings: Mapping[str, Any] = QUICK_PACE,
+    ) -> None:
         self.folder = folder
+        self._cloud_config = cloud or scene.cloud()
+        self._own_settings = settings
         self.server_dir = folder / "server"
         self.agent_dir = folder / "agent"
         self.port = _free_port()
@@ -48,7 +80,9 @@ class Stage:
 
     def start_cloud(self) -> SandboxHandle:
         """The cloud on this machine. It ends itself when this process is gone."""
-        self.cloud = start_sandbox(self.folder / "cloud", scene.cloud(), until_pid=os.getpid())
+        self.cloud = start_sandbox(
+            self.folder / "cloud", self._cloud_config, until_pid=os.getpid()
+        )
         return self.cloud
 
     def start_server(self) -> None:
@@ -135,26 +169,15 @@ class Stage:
     # --- inside ---------------------------------------------------------------------------------
 
     def _settings(self) -> dict[str, Any]:
-        """The server's settings: a quick pace, since a second stands for a minute."""
         assert self.cloud is not None
         return {
             "advertise_url": self.url,
-            "tick_s": 0.5,
-            "replan_s": 1.0,
-            "list_every_s": 1.0,
-            "list_idle_every_s": 5.0,
-            "offers_every_s": 20.0,
-            "loop_lease_s": 5.0,
-            "silent_after_s": 15.0,
-            "absent_grace_s": 5.0,
-            "call_deadline_s": 20.0,
-            "run_lease_s": 60.0,
-            "planning_s": 0.2,
+            **self._own_settings,
             "providers": [
                 {
                     "name": "sandbox",
                     "kind": "aws",
-                    "region": scene.REGION,
+                    "region": self._cloud_config.region,
                     "endpoint_url": self.cloud.url,
                 }
             ],

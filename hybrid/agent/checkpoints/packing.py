@@ -72,7 +72,7 @@ class Packer:
         self.sizes: dict[str, int] = {}
 
     def has(self, digest: bytes) -> bool:
-        """Whether the block needs no sending."""
+        """Whether the block needs no sending. For any thread: what is known stays known."""
         return digest in self._known or digest in self._open_digests
 
     def add(self, digest: bytes, block: bytes) -> None:

@@ -54,6 +54,10 @@ def _set_up_s3(options: dict[str, Any]) -> None:
         "read_timeout": _READ_TIMEOUT_S,
         "retries": {"mode": "standard", "max_attempts": 3},
         "max_pool_connections": 32,
+        # Bytes are summed once, not three times: what is sent carries a CRC that is signed with the
+        # request, and every block is compared with its SHA-256 when it comes back.
+        "s3": {"payload_signing_enabled": False},
+        "response_checksum_validation": "when_required",
         **options.get("config_kwargs", {}),
     }
     options.setdefault("default_block_size", _BLOCK_BYTES)

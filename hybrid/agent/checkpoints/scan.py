@@ -6,9 +6,11 @@ import hashlib
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from hybrid.agent.checkpoints.errors import SnapshotChanged, UnsafeEntry
 
@@ -16,6 +18,7 @@ TEMPORARY_SUFFIX = ".tmp"
 MIN_BLOCK_BYTES = 128 << 10
 MAX_BLOCK_BYTES = 4 << 20
 _BLOCKS_AIMED_AT = 1024
+_buffers = threading.local()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +112,28 @@ def block_bytes_for(size_bytes: int) -> int:
     return block
 
 
+class ReadBlock(NamedTuple):
+    """A block of a file. ``data`` is None where whoever asked has no use for it."""
+
+    digest: bytes
+    size_bytes: int
+    data: bytes | None
+
+
 def read_blocks(
-    root: Path, path: str, stamp: FileStamp, block_bytes: int, start: int, count: int
-) -> list[tuple[bytes, bytes]]:
-    """``count`` blocks from block ``start``, each with its SHA-256; raises SnapshotChanged."""
-    blocks: list[tuple[bytes, bytes]] = []
+    root: Path,
+    path: str,
+    stamp: FileStamp,
+    block_bytes: int,
+    blocks: range,
+    known: Callable[[bytes], bool],
+) -> list[ReadBlock]:
+    """The blocks of a file with these numbers, each with its SHA-256; raises SnapshotChanged.
+
+    The data of blocks whose digest is ``known`` is let go at once.
+    """
+    found: list[ReadBlock] = []
+    buffer = _own_buffer()
     try:
         fd = os.open(root / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
@@ -121,27 +141,33 @@ def read_blocks(
     try:
         if FileStamp.of(os.fstat(fd)) != stamp:
             raise SnapshotChanged(path)
-        for block in _pieces(fd, stamp.size_bytes, block_bytes, start, count):
-            if block is None:
+        for number in blocks:
+            offset = number * block_bytes
+            view = buffer[: min(block_bytes, stamp.size_bytes - offset)]
+            if not _read_fully(fd, view, offset):
                 raise SnapshotChanged(path)
-            blocks.append((hashlib.sha256(block).digest(), block))
+            digest = hashlib.sha256(view).digest()
+            found.append(ReadBlock(digest, len(view), None if known(digest) else bytes(view)))
         if FileStamp.of(os.fstat(fd)) != stamp:
             raise SnapshotChanged(path)
     finally:
         os.close(fd)
-    return blocks
+    return found
 
 
-def _pieces(
-    fd: int, size_bytes: int, block_bytes: int, start: int, count: int
-) -> Iterator[bytes | None]:
-    for index in range(start, start + count):
-        offset = index * block_bytes
-        wanted = min(block_bytes, size_bytes - offset)
-        data = os.pread(fd, wanted, offset)
-        while 0 < len(data) < wanted:
-            more = os.pread(fd, wanted - len(data), offset + len(data))
-            if not more:
-                break
-            data += more
-        yield data if len(data) == wanted else None
+def _own_buffer() -> memoryview:
+    """This thread's buffer. Fresh memory for each block costs as much as hashing it."""
+    buffer: memoryview | None = getattr(_buffers, "own", None)
+    if buffer is None:
+        buffer = _buffers.own = memoryview(bytearray(MAX_BLOCK_BYTES))
+    return buffer
+
+
+def _read_fully(fd: int, view: memoryview, offset: int) -> bool:
+    done = 0
+    while done < len(view):
+        count = os.preadv(fd, [view[done:]], offset + done)
+        if not count:
+            return False
+        done += count
+    return True

@@ -15,6 +15,7 @@ from hybrid.agent.checkpoints.packing import Packer
 from hybrid.agent.checkpoints.scan import (
     FileStamp,
     Listing,
+    ReadBlock,
     block_bytes_for,
     read_blocks,
     scan,
@@ -25,7 +26,7 @@ _READERS = 2
 _READ_AHEAD = 4
 _TICK_NS = 20_000_000
 
-Blocks = list[tuple[bytes, bytes]]
+Blocks = list[ReadBlock]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,11 @@ class SnapshotReader:
         with ThreadPoolExecutor(_READERS, thread_name_prefix="checkpoint-read") as pool:
             try:
                 for path, blocks in self._ahead(pool, listing, digests):
-                    for digest, block in blocks:
-                        self.read_bytes += len(block)
-                        self._packer.add(digest, block)
-                        digests[path].append(digest)
+                    for block in blocks:
+                        self.read_bytes += block.size_bytes
+                        if block.data is not None:
+                            self._packer.add(block.digest, block.data)
+                        digests[path].append(block.digest)
             finally:
                 pool.shutdown(cancel_futures=True)
                 self._keep(listing, digests)
@@ -117,15 +119,11 @@ class SnapshotReader:
             blocks = -(-stamp.size_bytes // block_bytes)
             step = max(1, _READ_BYTES // block_bytes)
             for start in range(0, blocks, step):
-                count = min(step, blocks - start)
-                waiting.append(
-                    (
-                        path,
-                        pool.submit(
-                            read_blocks, self._root, path, stamp, block_bytes, start, count
-                        ),
-                    )
+                part = range(start, min(start + step, blocks))
+                reading = pool.submit(
+                    read_blocks, self._root, path, stamp, block_bytes, part, self._packer.has
                 )
+                waiting.append((path, reading))
                 if len(waiting) > _READ_AHEAD:
                     ready, future = waiting.popleft()
                     yield ready, future.result()

@@ -31,7 +31,7 @@ from hybrid.agent.checkpoints.restore import RestoreReport, restore_directory
 from hybrid.agent.checkpoints.retention import DEFAULT_GRACE_S, GcReport, collect, expired
 from hybrid.agent.checkpoints.upload import persistently
 
-DEFAULT_CHUNK_BYTES = 8 << 20
+DEFAULT_CHUNK_BYTES = 4 << 20
 DEFAULT_WORKERS = 6
 #: With more chunks than this, one listing of all is cheaper than asking for each.
 _LIST_FROM = 1000
