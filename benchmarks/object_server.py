@@ -1,7 +1,7 @@
 """An S3-compatible server (moto's) on a loopback port, for what sends checkpoints there.
 
-``python -m benchmarks.object_server PORT FILE`` is the server itself; FILE gets the begin and the end
-of every request, in seconds since the epoch, one a line.
+Run as a program with a port and a file, it is the server itself; the file gets the begin and the
+end of every request, in seconds since the epoch, one a line.
 """
 
 from __future__ import annotations

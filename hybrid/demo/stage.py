@@ -80,9 +80,7 @@ class Stage:
 
     def start_cloud(self) -> SandboxHandle:
         """The cloud on this machine. It ends itself when this process is gone."""
-        self.cloud = start_sandbox(
-            self.folder / "cloud", self._cloud_config, until_pid=os.getpid()
-        )
+        self.cloud = start_sandbox(self.folder / "cloud", self._cloud_config, until_pid=os.getpid())
         return self.cloud
 
     def start_server(self) -> None:
