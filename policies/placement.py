@@ -11,6 +11,12 @@ from hybrid.hardware import resolve
 from policies.document import PolicyDocument
 from policies.sections import Reservation
 
+TRIAL_S = 600.0
+"""A job whose hard limit is no longer is a trial: it is to show that something runs at all."""
+
+FAST_ENOUGH = 1.25
+"""A card is fast enough if the job takes no longer on it than so many times the least at home."""
+
 
 def refusal(job: Job, pool: str, gpu_model: str, policy: PolicyDocument) -> Reason | None:
     """Why the job may not run on ``gpu_model`` (empty for a CPU job) of the local pool, or None.
@@ -35,8 +41,12 @@ def reserved(job: Job, gpu_model: str, policy: PolicyDocument) -> KeptForOthers 
 
 
 def prefers_efficient(job: Job, policy: PolicyDocument) -> bool:
-    """Whether the job takes the GPU that draws least among those fast enough."""
-    return policy.placement.prefer_efficient and job.spec.profile is Profile.LATENCY
+    """Whether the job takes the GPU that draws least among those fast enough: a small one (one
+    GPU), bound by latency or so short that it is a trial."""
+    spec = job.spec
+    small = spec.resources.total_gpus == 1
+    wants = spec.profile is Profile.LATENCY or spec.walltime <= TRIAL_S
+    return policy.placement.prefer_efficient and small and wants
 
 
 @lru_cache(maxsize=256)

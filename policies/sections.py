@@ -239,7 +239,10 @@ class Placement(Written):
     )
     prefer_efficient: bool = Field(
         default=True,
-        description="Jobs of profile latency take the GPU that draws least, if it is fast enough.",
+        description=(
+            "Jobs of one GPU of profile latency, and trials (walltime of 10 minutes at most), take"
+            " the GPU that draws least of those on which they take at most a quarter longer."
+        ),
     )
     reserved: tuple[Reservation, ...] = Field(
         default=(), max_length=64, description="GPU models that not everyone may use at home."

@@ -303,6 +303,9 @@ class ShownAlternative(Shown):
     terms: tuple[ShownTerm, ...] = Field(description="They add up to the total exactly")
     total_usd: Usd | None
     refused: ShownReason | None
+    speed: str = Field(
+        description="How fast the job is taken to be there, learned and guessed; empty without GPU"
+    )
 
     @classmethod
     def of(cls, option: Alternative, *, chosen: bool) -> ShownAlternative:
@@ -318,6 +321,7 @@ class ShownAlternative(Shown):
             terms=tuple(ShownTerm(name=term.name, usd=usd(term.micros)) for term in option.terms),
             total_usd=usd(option.total_micros) if option.terms else None,
             refused=ShownReason.maybe(option.refused),
+            speed=option.speed,
         )
 
 

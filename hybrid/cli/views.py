@@ -173,7 +173,7 @@ def option_cells(option: said.Alternative) -> tuple[str, ...]:
     alike = f" (and {option.members - 1} like it)" if option.members > 1 else ""
     return (
         "→" if option.chosen else "",
-        option.label + alike,
+        option.label + alike + (f"; {option.speed}" if "finished run" in option.speed else ""),
         _between(option.start_p50_at, option.start_p90_at),
         ago(option.finish_at),
         dollars(option.total_usd),

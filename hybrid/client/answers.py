@@ -175,6 +175,7 @@ class Alternative(Answer):
     terms: tuple[Term, ...]
     total_usd: Decimal | None
     refused: Reason | None
+    speed: str = ""
 
 
 class Explanation(Answer):

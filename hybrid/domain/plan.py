@@ -140,6 +140,8 @@ class Alternative:
     terms: tuple[CostTerm, ...] = ()
     refused: Reason | None = None
     members: int = 1
+    speed: str = ""
+    """How fast the job is taken to be there and where that is known from; empty without a GPU."""
 
     @property
     def total_micros(self) -> int:

@@ -19,6 +19,7 @@ from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud, deadline_refusal
+from hybrid.planning.fit import speed_words
 from hybrid.planning.offers import OfferClass
 from hybrid.planning.options import EXTERNALITY, CloudOption, Priced, held_option, local_terms
 from hybrid.planning.outcome import Outcome
@@ -74,6 +75,7 @@ class Alternatives:
         self.outcome = outcome
         self._offers: dict[int, _Offers] = {}
         self._homes: dict[int, tuple[tuple[PoolName, str, Alternative | None], ...]] = {}
+        self._speeds: dict[tuple[int, str], str] = {}
 
     def home(self, run: Run) -> Iterator[Alternative]:
         """Coming home, where that was weighed."""
@@ -111,7 +113,8 @@ class Alternatives:
             if start is not None and here is not None and here.pool == name:
                 priced = local_terms(cls, here.rate_micros_per_hour, start.wait, start.run)
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
-                yield self.priced(f"pool:{name}", label, priced, refused=late)
+                speed = self.speed(cls, start.model)
+                yield self.priced(f"pool:{name}", label, priced, refused=late, speed=speed)
             elif refused is not None:
                 yield refused
 
@@ -159,9 +162,9 @@ class Alternatives:
             held = held_option(self.ws, waiting.cls, start.type, fit)
             if isinstance(held, Reason):
                 return
-            yield self.priced(
-                chosen_option(start, self.ws), f"machine held in {start.type.pool}", held.priced
-            )
+            label = f"machine held in {start.type.pool}"
+            speed = self.speed(waiting.cls, start.model)
+            yield self.priced(chosen_option(start, self.ws), label, held.priced, speed=speed)
 
     def clouds(self, waiting: Waiting, burst: Burst | None) -> tuple[Alternative, ...]:
         """New machines, the chosen one first."""
@@ -170,11 +173,11 @@ class Alternatives:
             shared = self._offers[waiting.cls.index] = self._offers_of(waiting)
         if burst is None:
             return shared.all
-        chosen = self._chosen_offer(burst)
+        chosen = self._chosen_offer(waiting.cls, burst)
         # what this plan has used up was there when the choice was made
         return (chosen, *(a for a in shared.lasting if a.label != chosen.label))
 
-    def _chosen_offer(self, burst: Burst) -> Alternative:
+    def _chosen_offer(self, cls: JobClass, burst: Burst) -> Alternative:
         priced = burst.option.priced
         assert priced is not None
         terms = priced.terms
@@ -185,6 +188,7 @@ class Alternatives:
             burst.option.offers.label,
             Priced(terms, priced.start_in, priced.finish_in),
             len(burst.option.offers.members),
+            self.speed(cls, "" if burst.option.fit is None else burst.option.fit.model),
         )
 
     def _offers_of(self, waiting: Waiting) -> _Offers:
@@ -204,12 +208,22 @@ class Alternatives:
                 now.add(offers, found, len(offers.members))
             elif option.priced is not None and len(priced) < _SHOWN:
                 first = f"offer:{offers.members[0].id}"
-                alternative = self.priced(first, offers.label, option.priced, len(offers.members))
+                model = "" if option.fit is None else option.fit.model
+                speed = self.speed(waiting.cls, model)
+                members = len(offers.members)
+                alternative = self.priced(first, offers.label, option.priced, members, speed)
                 priced.setdefault(_key(option), alternative)
         for offers, members, reason in self.cloud.refused_at_once(waiting.cls):
             always.add(offers, reason, members)
         lasting = (*priced.values(), *always.alternatives())
         return _Offers(lasting, (*lasting, *now.alternatives()))
+
+    def speed(self, cls: JobClass, model: str) -> str:
+        """How fast a class is taken to be on a GPU model, in words."""
+        key = cls.index, model
+        if key not in self._speeds:
+            self._speeds[key] = speed_words(cls.sample.spec, model, cls.learned)
+        return self._speeds[key]
 
     def priced(
         self,
@@ -217,6 +231,7 @@ class Alternatives:
         label: str,
         priced: Priced,
         members: int = 1,
+        speed: str = "",
         refused: Reason | None = None,
     ) -> Alternative:
         """An option with its cost and its instants."""
@@ -230,6 +245,7 @@ class Alternatives:
             terms=priced.terms,
             refused=refused,
             members=members,
+            speed=speed,
         )
 
     @cached_property

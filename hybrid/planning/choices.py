@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId, NodeId
 from hybrid.estimation.waits import Duration
+from hybrid.hardware import MODELS
 from hybrid.planning.classes import JobClass
 from hybrid.planning.demand import Demand
 from hybrid.planning.fit import Fit
 from hybrid.planning.options import HeldOption, held_option
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import NodeType, Workspace
+from policies import placement
 
 Spot = tuple[float, int, float]
 """An instant, the devices free throughout from then on, and the instant's variance."""
@@ -144,7 +146,9 @@ class Choices:
         if not found and avoid:
             # a node on which it failed is taken only if no other fits
             found = self._merged(cls, grouped.values(), frozenset())
-        found.sort(key=lambda c: (c.base_micros, c.types[0].index, c.fit.model))
+        found.sort(key=_cheapest_first)
+        if placement.prefers_efficient(cls.sample, ws.policy):
+            found = _efficient_first(found)
         return tuple(found)
 
     def _choice(self, cls: JobClass, type_: NodeType, fit: Fit) -> Choice | None:
@@ -177,6 +181,33 @@ class Choices:
                     Choice(one.fit, types, one.speed, one.run, one.base_micros, members, place)
                 )
         return found
+
+
+def _cheapest_first(choice: Choice) -> tuple[float, int, str]:
+    return choice.base_micros, choice.types[0].index, choice.fit.model
+
+
+def _efficient_first(found: list[Choice]) -> list[Choice]:
+    """The choices with those at home that are fast enough as cheap as the cheapest of them, a
+    micro-dollar apart in the order of what their boards draw: the policy's preference weighs
+    less than that, and no difference in waiting is overlooked for it."""
+    home = [choice for choice in found if not choice.held]
+    least_s = min((choice.run.mean_s for choice in home), default=0.0)
+    fast = [
+        choice
+        for choice in home
+        if choice.run.mean_s <= placement.FAST_ENOUGH * least_s and _model(choice) in MODELS
+    ]
+    if len(fast) < 2:
+        return found
+    fast.sort(key=lambda c: (MODELS[_model(c)].tdp_w, *_cheapest_first(c)))
+    least = min(choice.base_micros for choice in fast)
+    ranked = [replace(choice, base_micros=least + rank) for rank, choice in enumerate(fast)]
+    return sorted([*ranked, *(c for c in found if c not in fast)], key=_cheapest_first)
+
+
+def _model(choice: Choice) -> str:
+    return choice.fit.model.partition(":")[0]
 
 
 def local_micros(cls: JobClass, type_: NodeType, run: Duration) -> float:

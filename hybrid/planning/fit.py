@@ -22,7 +22,7 @@ from hybrid.domain.reasons import (
     NoContainerRuntime,
     Reason,
 )
-from hybrid.estimation.speed import job_speed
+from hybrid.estimation.speed import MIN_SAMPLES, job_speed
 from hybrid.hardware import MODELS, UnknownGpuModel, resolve, satisfies_memory
 from hybrid.topology import (
     MINIMUM_GBPS,
@@ -327,6 +327,31 @@ def speed_on(spec: JobSpec, model: str, link_gbps: float, learned: LearnedSpeeds
     except UnknownGpuModel:
         return 1.0
     return speed.value * _efficiency(model, link_gbps)
+
+
+def speed_words(spec: JobSpec, model: str, learned: LearnedSpeeds) -> str:
+    """How fast the job is taken to be on a model, links apart, where that is known from, and what
+    else there is: the guess beside what was learned, with the number of finished runs. Empty
+    without a GPU."""
+    if model == CPU_ONLY:
+        return ""
+    key = model.partition(":")[0]
+    try:
+        speed = job_speed(
+            key, spec.profile, family=spec.family or "", table=spec.speeds, learned=learned
+        )
+    except UnknownGpuModel:
+        return f"speed 1 on {key}: nothing is known of it"
+    guess = "" if speed.guess is None else f"guess {speed.guess:.3g}"
+    runs = f"{speed.samples} finished run{'s' if speed.samples != 1 else ''}"
+    seen = "" if speed.learned is None else f"{speed.learned:.3g} after {runs}"
+    source, others = {
+        "table": ("as the job says", (guess, seen)),
+        "learned": (f"learned from {runs}", (guess,)),
+        "guess": ("a guess", (seen and f"{seen}, of {MIN_SAMPLES} needed",)),
+    }[speed.source]
+    rest = "; ".join(other for other in others if other)
+    return f"speed {speed.value:.3g} on {key}, {source}{f' ({rest})' if rest else ''}"
 
 
 def stated_speed(spec: JobSpec, learned: LearnedSpeeds) -> float:

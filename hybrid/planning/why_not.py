@@ -156,7 +156,8 @@ class _Asked:
         rate = start.type.rate_micros_per_hour
         priced = local_terms(cls, rate, start.wait, start.run)
         late = deadline_refusal(ws, cls, priced)
-        yield self._against(self.write.priced(option, label, priced), late)
+        speed = self.write.speed(cls, start.model)
+        yield self._against(self.write.priced(option, label, priced, speed=speed), late)
 
     def _no_node(self, name: PoolName, pool: LocalPool) -> Reason:
         snapshot = self.weighed.ws.snapshot
@@ -181,7 +182,8 @@ class _Asked:
         if option.priced is None:
             members = len(offers.members)
             return Alternative(option=first, label=label, refused=option.refused, members=members)
-        priced = self.write.priced(first, label, option.priced, len(offers.members))
+        speed = self.write.speed(self._waiting.cls, "" if option.fit is None else option.fit.model)
+        priced = self.write.priced(first, label, option.priced, len(offers.members), speed)
         return self._against(priced, option.refused)
 
     # --- both ---------------------------------------------------------------------------------

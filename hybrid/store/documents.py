@@ -122,6 +122,7 @@ def _alternative(row: dict[str, Any]) -> Alternative:
         terms=tuple(CostTerm(name=term["name"], micros=term["micros"]) for term in row["terms"]),
         refused=_said(row["refused"]),
         members=row["members"],
+        speed=row.get("speed", ""),
     )
 
 

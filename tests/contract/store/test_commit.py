@@ -537,7 +537,13 @@ def test_a_decision_says_later_what_it_said_when_it_was_made(store: WholeStore) 
     decision = a_decision(
         reason=why,
         alternatives=(
-            Alternative(option="offer:1", label="a spot machine", refused=refused, members=4),
+            Alternative(
+                option="offer:1",
+                label="a spot machine",
+                refused=refused,
+                members=4,
+                speed="speed 2",
+            ),
             Alternative(
                 option="pool:rack",
                 label="rack",
