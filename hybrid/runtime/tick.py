@@ -13,7 +13,6 @@ from hybrid.domain.plan import Plan
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.domain.snapshot import Snapshot
 from hybrid.planning.lint import Finding, lint
-from hybrid.planning.planner import plan
 from hybrid.ports.capacity import BootInfo, CapacityProvider
 from hybrid.ports.clock import Clock
 from hybrid.ports.observation import Observation
@@ -28,6 +27,7 @@ from hybrid.reconcile.views import merged, snapshot_of
 from hybrid.runtime.act import Actor
 from hybrid.runtime.observe import Observer
 from hybrid.runtime.pace import Pace
+from hybrid.runtime.planning import Planning
 from hybrid.runtime.policy_source import PolicySource
 
 log = structlog.get_logger(__name__)
@@ -56,20 +56,6 @@ class TickReport:
 
 
 @dataclass(slots=True)
-class _Rate:
-    """Evaluations per second of planning, measured; what turns seconds into a budget."""
-
-    per_s: float = 100_000.0
-
-    def budget(self, seconds: float) -> int:
-        return max(1_000, int(self.per_s * seconds))
-
-    def measured(self, evaluations: int, seconds: float) -> None:
-        if evaluations >= 1_000 and seconds > 0:
-            self.per_s += 0.2 * (evaluations / seconds - self.per_s)
-
-
-@dataclass(slots=True)
 class Tick:
     """The loop's body, with what it keeps from one tick to the next."""
 
@@ -86,7 +72,7 @@ class Tick:
     observation: Observation | None = None
     snapshot: Snapshot | None = None
     last_plan: Plan | None = None
-    _rate: _Rate = field(default_factory=_Rate)
+    _planning: Planning = field(default_factory=Planning)
     _planned_for: object = None
     _told: set[str] = field(default_factory=set)
 
@@ -165,12 +151,10 @@ class Tick:
             observation,
             now=now,
             epoch=epoch,
-            evaluation_budget=self._rate.budget(self.pace.planning_s),
+            evaluation_budget=self._planning.budget(self.pace.planning_s),
             usage_half_life_s=policy.document.fair_share.half_life,
         )
-        begun = time.monotonic()
-        made = plan(snapshot, policy.document, policy.version)
-        self._rate.measured(made.evaluations, time.monotonic() - begun)
+        made = self._planning.plan(snapshot, policy.document, policy.version)
         self.snapshot, self.last_plan, self._planned_for = snapshot, made, facts
         findings = lint(snapshot, made.bundles)
         if findings:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from benchmarks.planning import POLICY, TOPOLOGIES, compare, snapshot, timed
 from hybrid.domain.job import JobState
+from hybrid.runtime.planning import Planning
 from policies.loading import parse_policy
 
 
@@ -21,7 +22,7 @@ def test_the_cluster_has_every_topology_and_is_nearly_full() -> None:
 
 def test_a_small_world_is_planned_cleanly() -> None:
     world = snapshot(60, nodes=24, offers=100)
-    done = timed(world, parse_policy(POLICY))
+    done = timed(world, parse_policy(POLICY), Planning())
     waiting = {j.id for j in world.jobs.values() if j.state is JobState.PENDING}
     assert waiting <= {decision.job_id for decision in done.made.decisions}
     assert done.seconds > 0
