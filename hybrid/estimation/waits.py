@@ -36,6 +36,14 @@ class Duration:
         """Not exceeded with this probability, strictly between 0 and 1."""
         return self._at(NormalDist().inv_cdf(part))
 
+    @property
+    def p50_p90_s(self) -> tuple[float, float]:
+        """Both at once: hot, one of each for every job that waits."""
+        if self.sd_s <= _DEFINITE_S or self.mean_s <= _DEFINITE_S:
+            return self.mean_s, self.mean_s
+        mu, sigma = self._log()
+        return math.exp(mu), math.exp(mu + _Z90 * sigma)
+
     def probability_beyond(self, limit_s: float) -> float:
         """The chance that it takes longer than ``limit_s``."""
         if self.sd_s <= _DEFINITE_S or self.mean_s <= _DEFINITE_S:

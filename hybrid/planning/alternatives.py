@@ -3,7 +3,7 @@ that refused it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,7 +21,15 @@ from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud, deadline_refusal
 from hybrid.planning.fit import speed_words
 from hybrid.planning.offers import OfferClass
-from hybrid.planning.options import EXTERNALITY, CloudOption, Priced, held_option, local_terms
+from hybrid.planning.options import (
+    EXTERNALITY,
+    WAITING,
+    CloudOption,
+    Priced,
+    cost_micros,
+    held_option,
+    local_terms,
+)
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.preempt import Preemption
 from hybrid.planning.return_home import stay_cost
@@ -43,6 +51,7 @@ class _Offers:
 
     lasting: tuple[Alternative, ...]
     all: tuple[Alternative, ...]
+    cheapest: Alternative | None
 
 
 @dataclass(slots=True)
@@ -74,6 +83,7 @@ class Alternatives:
         self.cloud = cloud
         self.outcome = outcome
         self._offers: dict[int, _Offers] = {}
+        self._fixed_terms: dict[tuple[int, int, float], tuple[CostTerm, CostTerm]] = {}
         self._homes: dict[int, tuple[tuple[PoolName, str, Alternative | None], ...]] = {}
         self._speeds: dict[tuple[int, str], str] = {}
 
@@ -111,12 +121,36 @@ class Alternatives:
         here = None if start is None or start.type.held else start.type
         for name, label, refused in self._local(cls):
             if start is not None and here is not None and here.pool == name:
+                if cls.deadline_at is None:
+                    yield self._waits_here(cls, start, label)
+                    continue
                 priced = local_terms(cls, here.rate_micros_per_hour, start.wait, start.run)
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
                 speed = self.speed(cls, start.model)
                 yield self.priced(f"pool:{name}", label, priced, refused=late, speed=speed)
             elif refused is not None:
                 yield refused
+
+    def _waits_here(self, cls: JobClass, start: Start, label: str) -> Alternative:
+        """An owned pool with its cost. Hot: once for each job that waits; but for the waiting, the
+        terms are those of its class."""
+        rate, run, wait = start.type.rate_micros_per_hour, start.run, start.wait
+        key = (cls.index, rate, run.mean_s)
+        fixed = self._fixed_terms.get(key)
+        if fixed is None:
+            energy, _, running = local_terms(cls, rate, wait, run).terms
+            fixed = self._fixed_terms[key] = energy, running
+        waits = CostTerm(name=WAITING, micros=cost_micros(cls.value_micros_per_hour, wait.mean_s))
+        now = self.ws.now
+        p50_s, p90_s = wait.p50_p90_s
+        return Alternative(
+            option=f"pool:{start.type.pool}",
+            label=label,
+            start_p50_at=now + p50_s,
+            start_p90_at=now + p90_s,
+            finish_at=now + (wait.mean_s + run.mean_s),
+            terms=(fixed[0], waits, fixed[1]),
+        )
 
     def _local(self, cls: JobClass) -> tuple[tuple[PoolName, str, Alternative | None], ...]:
         """The owned pools, and for each that does not take the class, why."""
@@ -166,11 +200,19 @@ class Alternatives:
             speed = self.speed(waiting.cls, start.model)
             yield self.priced(chosen_option(start, self.ws), label, held.priced, speed=speed)
 
-    def clouds(self, waiting: Waiting, burst: Burst | None) -> tuple[Alternative, ...]:
-        """New machines, the chosen one first."""
+    def cheapest_cloud(self, waiting: Waiting) -> Alternative | None:
+        """The cheapest new machine that is not refused."""
+        return self._offered(waiting).cheapest
+
+    def _offered(self, waiting: Waiting) -> _Offers:
         shared = self._offers.get(waiting.cls.index)
         if shared is None:
             shared = self._offers[waiting.cls.index] = self._offers_of(waiting)
+        return shared
+
+    def clouds(self, waiting: Waiting, burst: Burst | None) -> tuple[Alternative, ...]:
+        """New machines, the chosen one first."""
+        shared = self._offered(waiting)
         if burst is None:
             return shared.all
         chosen = self._chosen_offer(waiting.cls, burst)
@@ -216,7 +258,7 @@ class Alternatives:
         for offers, members, reason in self.cloud.refused_at_once(waiting.cls):
             always.add(offers, reason, members)
         lasting = (*priced.values(), *always.alternatives())
-        return _Offers(lasting, (*lasting, *now.alternatives()))
+        return _Offers(lasting, (*lasting, *now.alternatives()), cheapest(lasting))
 
     def speed(self, cls: JobClass, model: str) -> str:
         """How fast a class is taken to be on a GPU model, in words."""
@@ -255,6 +297,12 @@ class Alternatives:
             for name, pool in sorted(self.ws.snapshot.pools.items())
             if isinstance(pool.spec, LocalPool) and not pool.removed
         )
+
+
+def cheapest(options: Iterable[Alternative]) -> Alternative | None:
+    """The cheapest of those that are priced and not refused; of equals the first by name."""
+    open_ones = [a for a in options if a.terms and a.refused is None]
+    return min(open_ones, key=lambda a: (a.total_micros, a.option), default=None)
 
 
 def chosen_option(start: Start, ws: Workspace) -> str:

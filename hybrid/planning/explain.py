@@ -20,7 +20,7 @@ from hybrid.domain.reasons import (
 from hybrid.domain.run import Run
 from hybrid.estimation.spot_value import Machine
 from hybrid.planning.adopt import Adoption
-from hybrid.planning.alternatives import STAY, Alternatives, chosen_option
+from hybrid.planning.alternatives import STAY, Alternatives, cheapest, chosen_option
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.cloud import Cloud
@@ -121,12 +121,12 @@ class Explainer:
         preemption = self.outcome.preemptions.get(id_)
         if preemption is not None:
             home = preemption.instead
-        alternatives = (
+        own = (
             *self.options.preempting(preemption),
             *self.options.homes(waiting, home, stays=burst is None and adoption is None),
             *self.options.held(waiting, adoption, home),
-            *self.options.clouds(waiting, burst),
         )
+        alternatives = (*own, *self.options.clouds(waiting, burst))
         if placed is not None:
             return self._placed(waiting, *placed, alternatives)
         if preemption is not None:
@@ -141,7 +141,7 @@ class Explainer:
             return self._decision(id_, Verdict.WAIT, str(backing), "", alternatives, backing)
         if start is None:
             return self._nowhere(waiting, alternatives)
-        return self._waits(waiting, start, alternatives)
+        return self._waits(waiting, start, own, alternatives)
 
     def _placed(
         self, waiting: Waiting, start: Start, run: Run, alternatives: tuple[Alternative, ...]
@@ -190,13 +190,19 @@ class Explainer:
         return self._decision(id_, Verdict.BURST, str(reason), chosen, alternatives, reason)
 
     def _waits(
-        self, waiting: Waiting, start: Start, alternatives: tuple[Alternative, ...]
+        self,
+        waiting: Waiting,
+        start: Start,
+        own: tuple[Alternative, ...],
+        alternatives: tuple[Alternative, ...],
     ) -> Decision:
         chosen = chosen_option(start, self.ws)
         reason = WaitingForGpus(
             start.type.pool, start.wait.p50_s, self._ahead.get(waiting.job_id, 0)
         )
-        sentence = f"{reason}{self._against(chosen, alternatives)}"
+        away = self.options.cheapest_cloud(waiting)
+        against = self._against(chosen, own if away is None else (*own, away))
+        sentence = f"{reason}{against}"
         way = self.cloud.deadlines.of(waiting.cls)
         if way is not None and way.choice.machine is Machine.NONE:
             sentence += f"; {way.words}"
@@ -234,10 +240,9 @@ class Explainer:
     def _against(self, chosen: str, alternatives: tuple[Alternative, ...]) -> str:
         """How much the choice is better than the best of the others."""
         mine = next((a for a in alternatives if a.option == chosen and a.terms), None)
-        others = [a for a in alternatives if a.option != chosen and a.terms and a.refused is None]
-        if mine is None or not others:
+        other = cheapest(a for a in alternatives if a.option != chosen)
+        if mine is None or other is None:
             return ""
-        other = min(others, key=lambda a: (a.total_micros, a.option))
         # of the totals as they are shown, so that they can be subtracted
         difference = cents(other.total_micros) - cents(mine.total_micros)
         if difference < 0:

@@ -59,6 +59,7 @@ class Shape:
     architecture: str
     runtimes: tuple[str, ...] | None
     _hash: int = field(init=False, repr=False, compare=False)
+    _table: Slots | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         # hot: shapes are keys of every memo here, and a link matrix takes long to hash
@@ -72,15 +73,14 @@ class Shape:
     @property
     def table(self) -> Slots:
         """Slot choices on this machine."""
-        return _table(self)
-
-
-@lru_cache(maxsize=1024)
-def _table(shape: Shape) -> Slots:
-    count = len(shape.models)
-    links = shape.links_gbps
-    matrix = links if len(links) == count else ((0.0,) * count,) * count
-    return slots_of(matrix, shape.numa, shape.models)
+        table = self._table
+        if table is None:
+            count = len(self.models)
+            links = self.links_gbps
+            matrix = links if len(links) == count else ((0.0,) * count,) * count
+            table = slots_of(matrix, self.numa, self.models)
+            object.__setattr__(self, "_table", table)
+        return table
 
 
 def node_shape(node: Node) -> Shape:

@@ -14,6 +14,7 @@ and a lower bound found for one job of a class holds for the next.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -78,6 +79,8 @@ class ClassView:
     states: list[ChoiceState]
     closed: bool = False
     """No choice of it can be started on now."""
+    hopes: list[tuple[float, int]] | None = None
+    """A heap of (what owned choices cost at best, their positions): lower bounds."""
 
 
 class Schedule:
@@ -298,26 +301,36 @@ class Schedule:
         )  # fmt: skip
 
     def _later(self, job: Waiting, view: ClassView, limit: float) -> Start | None:
-        """The cheapest start on an owned node, now or later, below ``limit``."""
+        """The cheapest start on an owned node, now or later, below ``limit``.
+
+        Hot: what a choice costs at best only grows in one pass, so the choices stay in a heap and
+        only those that come to the top are looked at again.
+        """
         value, now = job.cls.value_per_s, self.now
-        hopes = []
-        for index, state in enumerate(view.states):
-            choice = state.choice
-            if choice.base_micros >= limit:
-                break
-            if not choice.held:
-                soonest = self.frontier(state, job.cls).soonest()
-                hopes.append((choice.base_micros + value * (soonest - now), index))
-        hopes.sort()
+        hopes = view.hopes
+        if hopes is None:
+            owned = enumerate(state.choice for state in view.states)
+            hopes = [(choice.base_micros, index) for index, choice in owned if not choice.held]
+            heapq.heapify(hopes)
+            view.hopes = hopes
         best: tuple[Choice, int, Spot] | None = None
-        for hope, index in hopes:
-            if hope >= limit:
-                break
+        tried = []
+        while hopes and hopes[0][0] < limit:
+            hope, index = hopes[0]
             state = view.states[index]
+            base = state.choice.base_micros
+            soonest = self.frontier(state, job.cls).soonest()
+            at_best = math.inf if soonest == math.inf else base + value * (soonest - now)
+            if at_best > hope:
+                heapq.heapreplace(hopes, (at_best, index))
+                continue
+            tried.append(heapq.heappop(hopes))
             found = self._search(job, state, limit)
             if found is not None:
                 best = (state.choice, *found)
-                limit = state.choice.base_micros + value * (found[1][0] - now)
+                limit = base + value * (found[1][0] - now)
+        for entry in tried:
+            heapq.heappush(hopes, entry)
         return None if best is None else self._start_at(job, *best)
 
     def _search(self, job: Waiting, state: ChoiceState, limit: float) -> tuple[int, Spot] | None:
