@@ -58,12 +58,12 @@ class _Offers:
 class _Refusals:
     """Refused offers, counted by pool and reason; the first of each speaks for all."""
 
-    found: dict[tuple[str, str], tuple[Reason, int]] = field(default_factory=dict)
+    found: dict[tuple[PoolName, str], tuple[Reason, int]] = field(default_factory=dict)
 
     def add(self, offers: OfferClass, reason: Reason, members: int) -> None:
-        key = (str(offers.offer.pool), reason.code)
-        first, count = self.found.get(key, (reason, 0))
-        self.found[key] = first, count + members
+        key = (offers.offer.pool, reason.code)
+        known = self.found.get(key)
+        self.found[key] = (reason, members) if known is None else (known[0], known[1] + members)
 
     def alternatives(self) -> Iterator[Alternative]:
         for (pool, _), (reason, members) in sorted(self.found.items(), key=lambda i: i[0]):

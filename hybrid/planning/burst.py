@@ -112,16 +112,17 @@ class Bursting:
         # each round costs a whole schedule: as many are accepted as fits the rounds still left
         budget = self.ws.snapshot.evaluation_budget - self.ws.evaluations
         rounds = min(_ROUNDS, budget // max(len(self.waiting), 1) - 1)
-        batch = far.first(-(-found // max(rounds, 1)), near)
         accepted = False
-        for candidate in batch:
+        closed: set[int] = set()
+        for candidate in far.first(-(-found // max(rounds, 1)), near, closed):
             # what the ones before took may have closed it
-            again = self.cloud.obtainable(
-                candidate.option, self.ws.snapshot.jobs[candidate.waiting.job_id]
-            )
+            id_ = candidate.waiting.job_id
+            again = self.cloud.obtainable(candidate.option, self.ws.snapshot.jobs[id_])
             if isinstance(again, Offer):
                 self._take(candidate, again)
                 accepted = True
+            elif id_ not in self.ws.held_for_job:
+                closed.add(id(candidate.option))  # to all jobs of the class
         return accepted
 
     def _of_a_long_queue(self, schedule: Schedule) -> tuple[list[Candidate], Followers]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,16 +86,25 @@ class Followers:
     def __len__(self) -> int:
         return len(self._places)
 
-    def first(self, most: int, others: Sequence[Candidate]) -> list[Candidate]:
-        """Up to ``most`` of these and the others together, by worth."""
+    def first(
+        self, most: int, others: Sequence[Candidate], closed: Collection[int]
+    ) -> Iterator[Candidate]:
+        """The first ``most`` of these and the others together, by worth; without those whose
+        option, named by its identity, has been ``closed`` by the time it is their turn."""
         keys = [candidate.worth for candidate in others]
         worth = np.concatenate([[key[0] for key in keys], self._worth])
         positions = np.concatenate([[key[1] for key in keys], self._positions])
         chosen = np.lexsort((positions, worth))[:most].tolist()
-        return [
-            others[entry] if entry < len(others) else self._candidate(entry - len(others))
-            for entry in chosen
-        ]
+        leads, places = self._starts.leads, self._places.tolist()
+        for entry in chosen:
+            if entry < len(others):
+                candidate = others[entry]
+                if id(candidate.option) not in closed:
+                    yield candidate
+                continue
+            best = self._best[leads[places[entry - len(others)]]]
+            if best is not None and id(best[0]) not in closed:
+                yield self._candidate(entry - len(others))
 
     def _candidate(self, entry: int) -> Candidate:
         place = int(self._places[entry])

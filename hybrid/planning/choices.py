@@ -85,6 +85,7 @@ class Choices:
     def __init__(self, ws: Workspace) -> None:
         self._ws = ws
         self._by_class: dict[int, tuple[Choice, ...]] = {}
+        self._members: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._places: dict[tuple[int, ...], int] = {}
         self._first_free: dict[tuple[int, int, int], list[tuple[float, int]]] = {}
         self._lines: list[Timeline] = []
@@ -161,6 +162,15 @@ class Choices:
             return Choice(fit, (type_,), speed, held.time.on_machine, float(held.priced.micros), ())
         return Choice(fit, (type_,), speed, run, local_micros(cls, type_, run), ())
 
+    def _all_of(self, types: tuple[NodeType, ...]) -> tuple[int, ...]:
+        key = tuple([type_.index for type_ in types])
+        found = self._members.get(key)
+        if found is None:
+            found = self._members[key] = tuple(
+                sorted(node for index in key for node in self._ws.members[index])
+            )
+        return found
+
     def _merged(
         self,
         cls: JobClass,
@@ -171,9 +181,9 @@ class Choices:
         found = []
         for entries in groups:
             types = tuple(type_ for type_, _ in entries)
-            members = tuple(
-                sorted(n for t in types for n in self._ws.members[t.index] if n not in unwanted)
-            )
+            members = self._all_of(types)
+            if unwanted:
+                members = tuple(n for n in members if n not in unwanted)
             if len(members) >= cls.nodes:
                 one = entries[0][1]
                 place = self._places.setdefault(members, len(self._places))

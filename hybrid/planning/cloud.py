@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job
 from hybrid.domain.job_spec import Market, Where
 from hybrid.domain.money import to_micros
@@ -71,9 +72,13 @@ class _Group:
 
 @dataclass(frozen=True, slots=True)
 class _OpenTo:
-    """Groups by shape, each with all its offer classes, and the groups that are refused."""
+    """The shapes that are open, each with a sample and the number of offers of every pool; the
+    ``indices`` of their offer classes, rising, each with the position of its shape; and the groups
+    that are refused."""
 
-    shapes: list[tuple[Shape, NDArray[np.int64], list[_Group]]]
+    shapes: list[tuple[Shape, tuple[tuple[OfferClass, int], ...]]]
+    indices: NDArray[np.int64]
+    shape_of: NDArray[np.int64]
     refusals: list[tuple[OfferClass, int, Reason]]
 
 
@@ -291,22 +296,17 @@ class Cloud:
             return _Ranking(_NONE, [(g.sample, g.members, refused) for g in self._groups])
         open_to = self._open_to(cls)
         refusals = list(open_to.refusals)
-        usable: list[NDArray[np.int64]] = []
-        speeds: list[Floats] = []
-        for shape, indices, groups in open_to.shapes:
+        speeds = np.zeros(len(open_to.shapes))  # 0: not usable
+        for position, (shape, samples) in enumerate(open_to.shapes):
             found = ws.fits_shape(cls, shape)
             if isinstance(found, tuple):
-                usable.append(indices)
-                speed = cls.speed(found[0].model, found[0].link_gbps)
-                speeds.append(np.full(len(indices), speed))
+                speeds[position] = cls.speed(found[0].model, found[0].link_gbps)
             else:
-                refusals += [(group.sample, group.members, found) for group in groups]
-        if not usable:
-            return _Ranking(_NONE, refusals)
-        indices = np.concatenate(usable)
-        estimate = self._estimates(cls, indices, np.concatenate(speeds))
-        order = indices[np.lexsort((indices, estimate))]
-        return _Ranking(order, refusals)
+                refusals += [(sample, members, found) for sample, members in samples]
+        usable = np.flatnonzero(speeds[open_to.shape_of])
+        indices = open_to.indices[usable]
+        estimate = self._estimates(cls, indices, speeds[open_to.shape_of[usable]])
+        return _Ranking(indices[np.argsort(estimate, kind="stable")], refusals)
 
     def _open_to(self, cls: JobClass) -> _OpenTo:
         """What is open to the class by lists, breakers and checkpoints: the same for all jobs that
@@ -328,11 +328,18 @@ class Cloud:
                 by_shape.setdefault(id(group.sample.shape), []).append(group)
             else:
                 refusals.append((group.sample, group.members, no))
-        shapes = [
-            (groups[0].sample.shape, np.concatenate([g.indices for g in groups]), groups)
-            for groups in by_shape.values()
-        ]
-        return _OpenTo(shapes, refusals)
+        shapes, indices, shape_of = [], [_NONE], [_NONE]
+        for position, groups in enumerate(by_shape.values()):
+            by_pool: dict[PoolName, tuple[OfferClass, int]] = {}
+            for group in groups:
+                sample, members = by_pool.get(group.sample.offer.pool, (group.sample, 0))
+                by_pool[group.sample.offer.pool] = sample, members + group.members
+                indices.append(group.indices)
+                shape_of.append(np.full(len(group.indices), position, dtype=np.int64))
+            shapes.append((groups[0].sample.shape, tuple(by_pool.values())))
+        all_indices = np.concatenate(indices)
+        order = np.argsort(all_indices)
+        return _OpenTo(shapes, all_indices[order], np.concatenate(shape_of)[order], refusals)
 
     def _at_once(self, cls: JobClass, sample: OfferClass) -> Reason | None:
         """What refuses offers like this one, whatever their prices."""

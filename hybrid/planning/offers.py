@@ -110,13 +110,15 @@ class OfferBook:
             )  # fmt: skip
             groups.setdefault(key, []).append(offer)
         for members in groups.values():
-            first = members[0]
+            first = counted = members[0]
+            if first.quota is not None or first.quota_left is not None:
+                counted = replace(first, quota_left=None, quota=None)  # counted per member
             pool = self._pools[first.pool]
             boot = self._snapshot.learned.boot_s.get(first.pool)
             self.classes.append(
                 OfferClass(
                     index=len(self.classes),
-                    offer=replace(first, quota_left=None, quota=None),  # counted per member
+                    offer=counted,
                     members=tuple(members),
                     pool=pool,
                     shape=self._shape(first),
