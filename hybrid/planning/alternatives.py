@@ -150,6 +150,7 @@ class Alternatives:
             start_p90_at=now + p90_s,
             finish_at=now + (wait.mean_s + run.mean_s),
             terms=(fixed[0], waits, fixed[1]),
+            speed=self.speed(cls, start.model),
         )
 
     def _local(self, cls: JobClass) -> tuple[tuple[PoolName, str, Alternative | None], ...]:

@@ -156,7 +156,7 @@ def test_a_plan_that_is_not_clean_is_not_committed(
     control.tick()
     control.submit("j1", a_training())
     control.submit("j2", a_training())
-    monkeypatch.setattr("hybrid.runtime.tick.plan", two_on_one_gpu)
+    monkeypatch.setattr("hybrid.runtime.planning.plan", two_on_one_gpu)
     report = control.tick()
     assert report is not None
     assert report.findings
