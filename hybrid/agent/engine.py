@@ -60,6 +60,7 @@ def documents(order: RunOrder, checkpoint_url: str) -> tuple[RunDocument, ...]:
             memory_gib=slot.memory_gib,
             gpu_model=run.gpu_model,
             resume=resume,
+            checkpoint_interval_s=run.checkpoint_interval_s,
             master_addr=order.nodes[0].address or order.nodes[0].hostname,
             master_port=master_port(run.id),
             checkpoint_url=checkpoint_url,

@@ -35,6 +35,9 @@ _OPEN_AGAIN_S = 30.0
 _FINAL_TRIES = 3
 FINAL_DEADLINE_S = 900.0
 
+OTHERWISE_S = 600.0
+"""How often a run saves that was placed before its interval was told."""
+
 
 class CheckpointKeeper:
     """One rank's. Used by the run's thread; ``last``, ``problem`` and ``expected_s`` by all."""
@@ -49,7 +52,9 @@ class CheckpointKeeper:
         self._folder = folder
         self._document = document
         self._changed = changed
-        self._interval_s = document.spec.checkpoint.interval
+        self._interval_s = document.checkpoint_interval_s or document.spec.checkpoint.interval_or(
+            OTHERWISE_S
+        )
         self._steps: deque[tuple[float, int]] = deque(maxlen=64)
         self._seen: Listing | None = None
         self._seen_since_s = 0.0

@@ -356,6 +356,7 @@ class RunDocument(Wire):
     memory_gib: float = Field(default=1.0, ge=0)
     gpu_model: Label = ""
     resume: Resume | None = None
+    checkpoint_interval_s: Span = Field(default=0.0, description="How often it saves; 0: never.")
     master_addr: Label = ""
     master_port: int = Field(ge=1024, le=65_535)
     checkpoint_url: Annotated[str, StringConstraints(max_length=2048)] = ""

@@ -92,6 +92,7 @@ class Stage:
                     gpus=document.gpu_ids,
                     stop_signal=spec.stop.signal,
                     gang=gang,
+                    checkpoint_interval_s=document.checkpoint_interval_s,
                 ),
                 command=spec.command,
                 workdir=folder.work,

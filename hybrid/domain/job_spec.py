@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from hybrid.domain.quantities import Gib, Seconds
+from hybrid.domain.quantities import Gib, Interval, Seconds
 
 
 class Written(BaseModel):
@@ -123,12 +123,22 @@ class Checkpointing(Written):
     enabled: bool = Field(
         default=False, description="The job saves its work and goes on from what it saved."
     )
-    interval: Seconds = Field(default=600, gt=0, description="How often the job saves by itself.")
+    interval: Interval = Field(
+        default=600,
+        description=(
+            "How often the job saves by itself; auto: worked out from what a save takes and how"
+            " often its machine is taken, and told in HYBRID_CHECKPOINT_INTERVAL_S."
+        ),
+    )
     size: Gib = Field(default=1, description="Expected size, until one has been measured.")
     keep: int = Field(default=3, ge=1, le=100, description="Checkpoints kept.")
     portable: bool = Field(
         default=True, description="A checkpoint from one GPU model restores on another."
     )
+
+    def interval_or(self, auto_s: float) -> float:
+        """The interval in seconds as it is written, ``auto_s`` where it is to be worked out."""
+        return auto_s if isinstance(self.interval, str) else self.interval
 
 
 class Stopping(Written):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
@@ -87,6 +87,31 @@ Seconds = Annotated[
     _schema("A duration: seconds, or text such as 45s, 30m, 1h30m, 2d.", "30m", 90),
 ]
 """A duration that people write as text and the program keeps as float seconds."""
+
+AUTO: Final = "auto"
+"""Written instead of a duration that the planner is to work out."""
+
+
+def _parse_interval(value: object) -> float | str:
+    if value == AUTO:
+        return AUTO
+    seconds = parse_duration_s(value)
+    if seconds <= 0:
+        raise ValueError("an interval is longer than nothing; write auto to have it worked out")
+    return seconds
+
+
+def _format_interval(value: float | str) -> str:
+    return value if isinstance(value, str) else format_duration(value)
+
+
+Interval = Annotated[
+    float | Literal["auto"],
+    BeforeValidator(_parse_interval),
+    PlainSerializer(_format_interval, return_type=str),
+    _schema("A duration longer than nothing, or auto.", "10m", "auto"),
+]
+"""A duration, or ``auto`` for one that is worked out."""
 
 Gib = Annotated[
     float,

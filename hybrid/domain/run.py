@@ -60,6 +60,8 @@ class Run:
     price_micros_per_hour: int = 0
     expected_end_at: float | None = None
     resume_seq: int | None = None
+    checkpoint_interval_s: float = 0.0
+    """How often it saves, as the job says or as was worked out; 0 for one that does not."""
     start_attempts: int = 0
     started_at: float | None = None
     stop_cause: StopCause | None = None

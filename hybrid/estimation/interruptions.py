@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from hybrid.domain.job_spec import Checkpointing
+
 LEAST_HEADWAY = 0.25
 """The least part of the time that must go into new work. Below it the first-order model is near its
 pole and says nothing reliable, and the job would hardly get anywhere."""
@@ -18,6 +20,12 @@ pole and says nothing reliable, and the job would hardly get anywhere."""
 MOST_EXPONENT = 3.0
 """The largest λ·run for which a job without checkpoints is let onto spot: beyond it fewer than one
 try in twenty gets through."""
+
+
+LEAST_INTERVAL_S = 60.0
+MOST_INTERVAL_S = 3600.0
+"""Bounds of an interval that is worked out. Machines also fail that nobody takes: an hour's work is
+the most that is risked for a save."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,14 @@ def best_interval(overhead_s: float, rate_per_s: float) -> float:
     if rate_per_s <= 0:
         return math.inf
     return math.sqrt(2.0 * max(overhead_s, 0.0) / rate_per_s)
+
+
+def interval_s(saving: Checkpointing, *, overhead_s: float, rate_per_s: float) -> float:
+    """How often a job saves: as it says, or, where that is ``auto``, Young's interval between a
+    minute (or a save, if that takes longer) and an hour."""
+    least = max(LEAST_INTERVAL_S, overhead_s)
+    best = min(max(best_interval(overhead_s, rate_per_s), least), max(MOST_INTERVAL_S, least))
+    return saving.interval_or(best)
 
 
 def with_checkpoints(

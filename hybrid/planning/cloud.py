@@ -19,6 +19,8 @@ from hybrid.domain.job_spec import Market, Where
 from hybrid.domain.money import to_micros
 from hybrid.domain.offer import Offer
 from hybrid.domain.reasons import BreakerOpen, CannotCheckpoint, Reason
+from hybrid.estimation.interruptions import LEAST_INTERVAL_S, MOST_INTERVAL_S
+from hybrid.estimation.runtime import checkpoint_s
 from hybrid.planning.claims import machine_hold_micros
 from hybrid.planning.classes import JobClass
 from hybrid.planning.deadline_ways import DeadlineWays
@@ -359,7 +361,7 @@ class Cloud:
         inbound_s = job.spec.data.input / self._transfer[usable]
         lost_s = self._boot[usable] + inbound_s
         if job.spec.checkpoint.enabled:
-            lost_s = lost_s + job.spec.checkpoint.interval / 2.0
+            lost_s = lost_s + self._intervals(cls, usable, per_s) / 2.0
         else:
             lost_s = lost_s + run_s / 2.0
         run_s = run_s / np.maximum(1.0 - per_s * lost_s, 0.05)
@@ -368,6 +370,18 @@ class Cloud:
         egress = job.spec.data.output * self._egress[usable]
         estimate: Floats = machines + egress + cls.value_per_s * paid_s
         return estimate
+
+    def _intervals(self, cls: JobClass, usable: NDArray[np.int64], per_s: Floats) -> Floats | float:
+        """How often the job saves on each offer, as ``interruptions.interval_s`` has it."""
+        interval = cls.sample.spec.checkpoint.interval
+        if not isinstance(interval, str):
+            return interval
+        # as if all pools were as fast as the slowest: this only puts offers in an order
+        slowest = float(self._transfer[usable].min())
+        save_s = checkpoint_s(cls.sample, self.ws.snapshot.learned, gib_per_s=slowest)
+        best = np.sqrt(2.0 * save_s / np.maximum(per_s, 1e-12))
+        found: Floats = np.clip(best, LEAST_INTERVAL_S, MOST_INTERVAL_S)
+        return found
 
     def _columns(self) -> None:
         """Offer classes as arrays, one entry per class."""

@@ -24,7 +24,7 @@ from hybrid.domain.reasons import (
     WaitsForSpot,
 )
 from hybrid.domain.sightings import Sightings
-from hybrid.estimation import transfer
+from hybrid.estimation import interruptions, transfer
 from hybrid.estimation.availability import SpellCounts
 from hybrid.estimation.experience import ENOUGH_TICKS, belief, experience, seen_now
 from hybrid.estimation.runtime import restart_s as measured_restart_s
@@ -127,10 +127,12 @@ class DeadlineWays:
         if cls.deadline_at is None or not spec.checkpoint.enabled:
             return None
         # what a loss within a tick costs besides the start is off the time there is
-        lost_s = spec.checkpoint.interval + stop_s + LATE_S
-        left_s = cls.deadline_at - self._ws.now - lost_s
+        left_s = cls.deadline_at - self._ws.now - stop_s - LATE_S
         pair = self._pair(cls) if left_s > 0 else None
         if pair is None:
+            return None
+        left_s -= self._interval_s(cls, pair[0])
+        if left_s <= 0:
             return None
         self._ws.evaluations += 1
         spot, on_demand = pair
@@ -226,8 +228,17 @@ class DeadlineWays:
         run = Duration(time.bare_s, time.run.sd_s)
         run_s = run.quantile_s(certain) if certain > 0 else time.bare_s
         saving_s = checkpoint_time_s(self._ws, cls, option.offers.pool)
-        run_s = min(run_s, spec.walltime) * (1.0 + saving_s / spec.checkpoint.interval)
+        every_s = interruptions.interval_s(spec.checkpoint, overhead_s=saving_s, rate_per_s=0.0)
+        run_s = min(run_s, spec.walltime) * (1.0 + saving_s / every_s)
         return run_s + time.outbound_s
+
+    def _interval_s(self, cls: JobClass, spot: CloudOption) -> float:
+        """How often the job saves on spot: what a loss throws away at most."""
+        return interruptions.interval_s(
+            cls.sample.spec.checkpoint,
+            overhead_s=checkpoint_time_s(self._ws, cls, spot.offers.pool),
+            rate_per_s=spot.offers.interruptions_per_hour * cls.nodes / 3600.0,
+        )
 
     def _sightings(self, offers: OfferClass) -> Sightings | None:
         """Of the first of its zones of which there are any."""

@@ -150,11 +150,14 @@ def cloud_time(
         job, ws.snapshot.learned, boot_s=boot_s, inbound_s=transfer.restore_s(job, pool)
     )
     if job.spec.checkpoint.enabled:
+        overhead_s = checkpoint_time_s(ws, cls, pool)
         stretched = interruptions.with_checkpoints(
             bare.mean_s,
             rate_per_s=per_s,
-            overhead_s=checkpoint_time_s(ws, cls, pool),
-            interval_s=job.spec.checkpoint.interval,
+            overhead_s=overhead_s,
+            interval_s=interruptions.interval_s(
+                job.spec.checkpoint, overhead_s=overhead_s, rate_per_s=per_s
+            ),
             restart_s=restart_s,
         )
     else:

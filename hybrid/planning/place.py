@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from hybrid.domain.claim import Claim
 from hybrid.domain.ids import ClaimId, run_id
 from hybrid.domain.job import Job
-from hybrid.domain.job_spec import LinkClass
+from hybrid.domain.job_spec import LinkClass, Market
 from hybrid.domain.node import Slot
 from hybrid.domain.plan import Place, RowRef
 from hybrid.domain.run import Run, RunState
+from hybrid.estimation import interruptions
+from hybrid.estimation.runtime import checkpoint_s
 from hybrid.planning.choices import Start
 from hybrid.planning.workspace import Workspace, claim_ref, job_ref, node_ref
 from hybrid.topology import MINIMUM_GBPS
@@ -34,12 +37,30 @@ def place(ws: Workspace, job: Job, start: Start) -> Run:
         price_micros_per_hour=price,
         expected_end_at=start.at + start.run.mean_s,
         resume_seq=None if job.checkpoint is None else job.checkpoint.seq,
+        checkpoint_interval_s=_interval_s(ws, job, start, claims),
     )
     rests_on: list[RowRef] = [job_ref(job)]
     rests_on += [node_ref(view.node) for view in views]
     rests_on += [claim_ref(claim) for claim in claims]
     ws.add(f"place:{job.id}", (Place(run=run),), rests_on)
     return run
+
+
+def _interval_s(ws: Workspace, job: Job, start: Start, claims: tuple[Claim, ...]) -> float:
+    """How often the run saves where it goes."""
+    if not job.spec.checkpoint.enabled:
+        return 0.0
+    spot = [c.offer for c in claims if c.offer.market is Market.SPOT]
+    pool = ws.burst_pool(start.type.pool)
+    return interruptions.interval_s(
+        job.spec.checkpoint,
+        overhead_s=checkpoint_s(
+            job,
+            ws.snapshot.learned,
+            gib_per_s=1.0 if pool is None else pool.transfer_gib_per_s,
+        ),
+        rate_per_s=sum(offer.interruptions_per_hour for offer in spot) / 3600.0,
+    )
 
 
 def _slot(ws: Workspace, job: Job, start: Start, rank: int) -> Slot:

@@ -191,11 +191,15 @@ def _stretched(ws: Workspace, run: Run, job: Job, pool: BurstPool, left: Duratio
         return left
     restart_s = pool.boot.expected + transfer.restore_s(job, pool)
     if job.spec.checkpoint.enabled:
+        overhead_s = checkpoint_s(job, ws.snapshot.learned, gib_per_s=pool.transfer_gib_per_s)
         stretched = interruptions.with_checkpoints(
             left.mean_s,
             rate_per_s=rate / 3600.0,
-            overhead_s=checkpoint_s(job, ws.snapshot.learned, gib_per_s=pool.transfer_gib_per_s),
-            interval_s=job.spec.checkpoint.interval,
+            overhead_s=overhead_s,
+            interval_s=run.checkpoint_interval_s
+            or interruptions.interval_s(
+                job.spec.checkpoint, overhead_s=overhead_s, rate_per_s=rate / 3600.0
+            ),
             restart_s=restart_s,
         )
     else:

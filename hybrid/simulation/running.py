@@ -11,6 +11,8 @@ from hybrid.ports.engine import RankPhase, RankReport, RunOrder
 
 KILLED = -9
 SAVES_KEPT = 64
+OTHERWISE_S = 600.0
+"""How often a run saves whose interval is worked out and has not been."""
 
 
 @dataclass(slots=True)
@@ -144,8 +146,9 @@ class SimRun:
         terms, began = self.order.job.spec.checkpoint, self.began_at
         if not terms.enabled or began is None or self.halted_at is not None:
             return
-        count = int((until - began) // terms.interval)
-        at = began + count * terms.interval
+        every_s = self.order.run.checkpoint_interval_s or terms.interval_or(OTHERWISE_S)
+        count = int((until - began) // every_s)
+        at = began + count * every_s
         if count > 0 and (not self.saves or at > self.saves[-1].committed_at):
             self._save(at)
 

@@ -75,6 +75,7 @@ class Contract:
     gpus: tuple[str, ...] = ()
     stop_signal: str = "SIGTERM"
     gang: Gang | None = None
+    checkpoint_interval_s: float = 0.0
 
     def variables(self) -> dict[str, str]:
         """The contract's variables. Without GPUs none is visible, rather than all."""
@@ -86,6 +87,7 @@ class Contract:
             "HYBRID_RESUME": "1" if self.resume else "0",
             "HYBRID_PROGRESS_FILE": str(self.progress_file),
             "HYBRID_STOP_SIGNAL": self.stop_signal,
+            "HYBRID_CHECKPOINT_INTERVAL_S": f"{self.checkpoint_interval_s:g}",
             "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
         }
         if self.gang is not None:

@@ -44,6 +44,7 @@ def test_the_contract_is_complete() -> None:
         "HYBRID_RESUME": "1",
         "HYBRID_PROGRESS_FILE": "/state/contract/progress.json",
         "HYBRID_STOP_SIGNAL": "SIGTERM",
+        "HYBRID_CHECKPOINT_INTERVAL_S": "0",
         "CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b",
         "MASTER_ADDR": "10.0.0.1",
         "MASTER_PORT": "29500",

@@ -6,8 +6,12 @@ import math
 
 import pytest
 
+from hybrid.domain.job_spec import Checkpointing
 from hybrid.estimation.interruptions import (
+    LEAST_INTERVAL_S,
+    MOST_INTERVAL_S,
     best_interval,
+    interval_s,
     rate_per_hour,
     with_checkpoints,
     without_checkpoints,
@@ -84,3 +88,24 @@ def test_what_is_stated_counts_as_one_mean_lifetime_seen(
     stated: float, hours: float, seen: int, expected: float
 ) -> None:
     assert rate_per_hour(stated, hours, seen) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("written", "overhead_s", "per_hour", "expected_s"),
+    [
+        ("10m", 50.0, 0.36, 600.0),
+        ("auto", 50.0, 0.36, 1000.0),
+        ("auto", 50.0, 0.0, MOST_INTERVAL_S),
+        ("auto", 0.001, 60.0, LEAST_INTERVAL_S),
+        ("auto", 500.0, 60.0, 500.0),
+        ("auto", 9_000.0, 0.0, 9_000.0),
+    ],
+    ids=["as written", "Young's", "nothing is taken", "not less than a minute",
+         "not less than a save", "a save longer than an hour"],
+)  # fmt: skip
+def test_an_interval_is_as_written_or_worked_out(
+    written: str, overhead_s: float, per_hour: float, expected_s: float
+) -> None:
+    saving = Checkpointing.model_validate({"enabled": True, "interval": written})
+    found = interval_s(saving, overhead_s=overhead_s, rate_per_s=per_hour / 3600)
+    assert found == pytest.approx(expected_s)
