@@ -374,8 +374,8 @@ class Cloud:
     def _intervals(self, cls: JobClass, usable: NDArray[np.int64], per_s: Floats) -> Floats | float:
         """How often the job saves on each offer, as ``interruptions.interval_s`` has it."""
         interval = cls.sample.spec.checkpoint.interval
-        if not isinstance(interval, str):
-            return interval
+        if not isinstance(interval, str) or not len(usable):
+            return cls.sample.spec.checkpoint.interval_or(MOST_INTERVAL_S)
         # as if all pools were as fast as the slowest: this only puts offers in an order
         slowest = float(self._transfer[usable].min())
         save_s = checkpoint_s(cls.sample, self.ws.snapshot.learned, gib_per_s=slowest)
