@@ -237,7 +237,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         policies=policies,
         trials=PolicyTrials(policies, sight),
         budgets=Budgets(store, live, clock),
-        spending=Spending(store, clock),
+        spending=Spending(store, live, clock),
         bills=Bills(store, clock, world.installation),
         happenings=Happenings(store),
         notifier=notifier,

@@ -18,6 +18,7 @@
 | may this run be stopped for that job | :func:`policies.preemption.refusal`, ``reclaims`` |
 | may it use these devices at home | :func:`policies.placement.refusal`, ``prefers_efficient`` |
 | may it come home | :func:`policies.return_home.refusal`, ``margin_micros`` |
+| is this node taken out of use | :func:`policies.quarantine.reason` |
 | may this machine be ended | :func:`policies.retire.refusal`, ``due_at``, ``idle_after_s`` |
 
 Every ``refusal`` returns the reason for a "no", or None. What depends on the document alone is

@@ -26,6 +26,7 @@ from policies.sections import (
     Placement,
     Preemption,
     PriorityClass,
+    Quarantine,
     Retire,
     ReturnHome,
     Scheduling,
@@ -69,6 +70,7 @@ class PolicyDocument(Written):
     preemption: Preemption = Preemption()
     return_home: ReturnHome = ReturnHome()
     retire: Retire = Retire()
+    quarantine: Quarantine = Quarantine()
     notifications: Notifications = Notifications()
 
     @model_validator(mode="before")

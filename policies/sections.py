@@ -277,6 +277,19 @@ class Retire(Written):
     )
 
 
+class Quarantine(Written):
+    """When a node takes no new runs until a person has looked at it. Devices that do not work are
+    never used in any case."""
+
+    enabled: bool = Field(default=True, description="Whether nodes are taken out of use by rule.")
+    unhealthy_gpus: float = Field(
+        default=0.5, gt=0, le=1, description="Part of a node's GPUs that do not work."
+    )
+    failing_jobs: int = Field(
+        default=3, ge=1, le=10_000, description="Live jobs that have failed on it and avoid it."
+    )
+
+
 class Webhook(Written):
     """Who is told of what happens, by a signed POST."""
 

@@ -55,13 +55,21 @@ def get_usage(
                 team=each.team,
                 local_gpu_hours=round(each.local_gpu_s / 3600, 6),
                 cloud_gpu_hours=round(each.cloud_gpu_s / 3600, 6),
+                local_cost_usd=usd(each.local_micros),
                 cloud_cost_usd=usd(each.charged_micros),
+                total_cost_usd=usd(each.local_micros + each.charged_micros),
+                saved_usd=usd(each.saved_micros),
+                machines_weighed=each.weighed,
+                machines_without_home=each.unweighed,
                 held_usd=usd(each.held_micros),
                 jobs=each.jobs,
             )
             for each in found.teams
         ),
+        local_cost_usd=usd(sum(each.local_micros for each in found.teams)),
         cloud_cost_usd=usd(sum(each.charged_micros for each in found.teams)),
+        total_cost_usd=usd(sum(each.local_micros + each.charged_micros for each in found.teams)),
+        saved_usd=usd(sum(each.saved_micros for each in found.teams)),
         held_usd=usd(sum(each.held_micros for each in found.teams)),
     )
 

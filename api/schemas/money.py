@@ -120,7 +120,15 @@ class TeamUsage(Shown):
     team: str
     local_gpu_hours: float
     cloud_gpu_hours: float
+    local_cost_usd: Usd = Field(description="GPU hours at home, at the pools' chargeback rates")
     cloud_cost_usd: Usd = Field(description="Charged and settled")
+    total_cost_usd: Usd = Field(description="Both together")
+    saved_usd: Usd = Field(
+        description="By cloud machines against waiting at home, with the value of the jobs' time;"
+        " below zero: they cost more"
+    )
+    machines_weighed: int = Field(description="Cloud machines that this is of")
+    machines_without_home: int = Field(description="Those whose jobs had no place at home")
     held_usd: Usd = Field(description="Reserved now")
     jobs: int
 
@@ -131,5 +139,8 @@ class Usage(Shown):
     since: datetime
     until: datetime
     teams: tuple[TeamUsage, ...]
+    local_cost_usd: Usd
     cloud_cost_usd: Usd
+    total_cost_usd: Usd
+    saved_usd: Usd
     held_usd: Usd

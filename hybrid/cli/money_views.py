@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hybrid.cli.tables import line, pairs, stack, table
-from hybrid.cli.words import ago, dollars, plural
+from hybrid.cli.words import ago, clock, dollars, plural
 from hybrid.client import answers as said
 
 
@@ -65,6 +65,39 @@ def _use(budget: said.Budget, now: datetime) -> Any:
         held if budget.holds else None,
         line(f"and {plural(more, 'machine')} more") if more > 0 else None,
     )
+
+
+def usage(found: said.Usage) -> Any:
+    """Teams, dearest first: home and cloud in one number, and what the cloud saved."""
+    teams = sorted(found.teams, key=lambda each: (-each.total_cost_usd, each.team))
+    return stack(
+        table(
+            ("team", ">jobs", ">GPU h here", ">here", ">GPU h cloud", ">cloud", ">total", ">saved",
+             ">held"),
+            (
+                (
+                    each.team,
+                    str(each.jobs),
+                    f"{each.local_gpu_hours:.1f}",
+                    dollars(each.local_cost_usd),
+                    f"{each.cloud_gpu_hours:.1f}",
+                    dollars(each.cloud_cost_usd),
+                    dollars(each.total_cost_usd),
+                    dollars(each.saved_usd) if each.machines_weighed else "–",
+                    dollars(each.held_usd),
+                )
+                for each in teams
+            ),
+            empty="nobody has used anything",
+        ),
+        pairs(
+            (
+                ("since", clock(found.since)),
+                ("total", dollars(found.total_cost_usd)),
+                ("saved by bursting against waiting", dollars(found.saved_usd)),
+            )
+        ),
+    )  # fmt: skip
 
 
 def ledger_check(found: said.LedgerCheck) -> Any:

@@ -360,6 +360,32 @@ class Budget(Answer):
     held_claims: int
 
 
+class TeamUsage(Answer):
+    """What a team has used and spent since an instant."""
+
+    team: str
+    local_gpu_hours: float
+    cloud_gpu_hours: float
+    local_cost_usd: Decimal
+    cloud_cost_usd: Decimal
+    total_cost_usd: Decimal
+    saved_usd: Decimal
+    machines_weighed: int
+    machines_without_home: int
+    held_usd: Decimal
+    jobs: int
+
+
+class Usage(Answer):
+    """Usage by team."""
+
+    since: datetime
+    until: datetime
+    teams: tuple[TeamUsage, ...]
+    total_cost_usd: Decimal
+    saved_usd: Decimal
+
+
 class BudgetList(Answer):
     """All budgets that the asker may see."""
 

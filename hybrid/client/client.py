@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import quote as quoted
@@ -172,6 +173,11 @@ class HybridClient:
         path = f"/v1/ledger:{verb}-bill"
         # the same bill again adds nothing: it may be asked for twice
         return self._ask(said.BillComparison, "POST", path, again=True, json=bill, timeout=_LONG)
+
+    def usage(self, since: datetime | None = None) -> said.Usage:
+        """What each team has used and spent, in the last 30 days or since an instant."""
+        params = {} if since is None else {"since": since.isoformat()}
+        return self._ask(said.Usage, "GET", "/v1/usage", params=params)
 
     # --- policy, tokens -----------------------------------------------------------------------
 

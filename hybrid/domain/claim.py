@@ -48,6 +48,20 @@ CLAIM_TRANSITIONS: TransitionTable[ClaimState] = TransitionTable(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Bargain:
+    """What was weighed when a machine was asked for, in micro-dollars, one machine's part of it.
+
+    ``waiting`` is the cost of the best place at home with the value of the time until the job is
+    done, ``cloud`` the same of the machine (less the waits it shortens for others), of which
+    ``paid`` goes to the cloud.
+    """
+
+    waiting_micros: int
+    cloud_micros: int
+    paid_micros: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
     """One request for one offer. Another offer is another claim.
 
@@ -89,6 +103,8 @@ class Claim:
     terminate_attempts: int = 0
     ended_at: float | None = None
     """When the machine ended, by the cloud's own clock where it tells."""
+    bargain: Bargain | None = None
+    """None where there was nothing to weigh it against: no place at home would do."""
     cause: str = ""
     console: str = ""
     history: tuple[Step, ...] = ()

@@ -26,6 +26,13 @@ class LocalPool(Written):
         le=1000,
         description="Energy and wear of one busy GPU in USD per hour; not what it could earn.",
     )
+    chargeback_per_gpu_hour: Decimal | None = Field(
+        default=None,
+        ge=0,
+        le=1000,
+        description="What a team is shown for a GPU held for an hour; rate_per_gpu_hour if omitted."
+        " Nothing is decided by it.",
+    )
     description: str = Field(default="", max_length=1000, description="For people.")
 
 

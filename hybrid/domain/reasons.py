@@ -668,3 +668,28 @@ class InUse(Reason):
 
     def __str__(self) -> str:
         return f"{self.what} is in use or not there yet"
+
+
+@dataclass(frozen=True, slots=True)
+class GpusUnhealthy(Reason):
+    """So many of a node's devices do not work that the node takes no new runs."""
+
+    code: ClassVar[str] = "gpus_unhealthy"
+    broken: int
+    gpus: int
+    first: str
+
+    def __str__(self) -> str:
+        why = f": {self.first}" if self.first else ""
+        return f"{self.broken} of {self.gpus} GPUs do not work{why}"
+
+
+@dataclass(frozen=True, slots=True)
+class FailsJobs(Reason):
+    """So many jobs have failed on a node that it takes no new runs."""
+
+    code: ClassVar[str] = "fails_jobs"
+    jobs: int
+
+    def __str__(self) -> str:
+        return f"{self.jobs} jobs have failed on it and go elsewhere"

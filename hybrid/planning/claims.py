@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.claim import Bargain, Claim, ClaimState
 from hybrid.domain.ids import ClaimId, claim_id
 from hybrid.domain.job import Job
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
@@ -29,9 +29,15 @@ def machine_hold_micros(job: Job, offer: Offer, pool: BurstPool) -> int:
 
 
 def open_claims(
-    job: Job, offer: Offer, pool: BurstPool, *, now: float, installation: str
+    job: Job,
+    offer: Offer,
+    pool: BurstPool,
+    *,
+    now: float,
+    installation: str,
+    bargain: Bargain | None = None,
 ) -> tuple[OpenClaim, ...]:
-    """Claims for all machines of the job, each with its hold."""
+    """Claims for all machines of the job, each with its hold and its part of the ``bargain``."""
     attempt = job.attempts + 1
     nodes = job.spec.resources.nodes
     micros = machine_hold_micros(job, offer, pool)
@@ -52,6 +58,7 @@ def open_claims(
             job_id=job.id,
             gang=gang,
             lease_until=now + LAUNCH_SLACK_S + pool.lease.duration,
+            bargain=None if bargain is None else _part(bargain, rank, nodes),
         )
         hold = LedgerEntry(
             id=f"hold:{id_}:0",
@@ -66,6 +73,19 @@ def open_claims(
         )
         opened.append(OpenClaim(claim=claim, hold=hold))
     return tuple(opened)
+
+
+def _part(bargain: Bargain, rank: int, nodes: int) -> Bargain:
+    """One machine's part; all parts add up."""
+
+    def part(micros: int) -> int:
+        return micros * (rank + 1) // nodes - micros * rank // nodes
+
+    return Bargain(
+        waiting_micros=part(bargain.waiting_micros),
+        cloud_micros=part(bargain.cloud_micros),
+        paid_micros=part(bargain.paid_micros),
+    )
 
 
 def _token(installation: str, id_: ClaimId) -> str:

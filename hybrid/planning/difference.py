@@ -11,10 +11,7 @@ from hybrid.domain.job import Job
 from hybrid.domain.money import MICROS_PER_USD
 from hybrid.domain.plan import Alternative, Decision, OpenClaim, Plan, RenewLease, Stop, Verdict
 from hybrid.domain.reasons import Reason, Said
-from hybrid.planning.options import DISKS, EGRESS, END_TAIL, HELD, MACHINES
-
-CLOUD_TERMS = frozenset({MACHINES, HELD, DISKS, EGRESS, END_TAIL})
-"""The terms of an option's cost that a cloud sends a bill for."""
+from hybrid.planning.options import CLOUD_TERMS
 
 LEAST_MICROS = MICROS_PER_USD // 100
 LEAST_S = 30.0

@@ -49,6 +49,9 @@ LOST_WORK = "work lost by others"
 DELAY = "delay of others"
 CHECKPOINT = "saving and restoring"
 
+CLOUD_TERMS = frozenset({MACHINES, HELD, DISKS, EGRESS, END_TAIL})
+"""The terms of an option's cost that a cloud sends a bill for."""
+
 
 def cost_micros(micros_per_hour: int, seconds: float) -> int:
     """What so long at a rate comes to, rounded up; time counts in milliseconds.

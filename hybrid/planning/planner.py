@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hybrid.domain.claim import Bargain
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.job import Job, StopCause
 from hybrid.domain.plan import Plan, RowRef
 from hybrid.domain.reasons import Reason
 from hybrid.domain.snapshot import Snapshot
-from hybrid.planning import return_home
+from hybrid.planning import quarantine, return_home
 from hybrid.planning.admit import admitted
 from hybrid.planning.adopt import Adoption, adopt
 from hybrid.planning.burst import Burst, Bursting
@@ -24,6 +25,7 @@ from hybrid.planning.claims import open_claims
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.explain import Explainer
 from hybrid.planning.leases import renew_leases
+from hybrid.planning.options import CLOUD_TERMS, local_terms
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.place import place
 from hybrid.planning.preempt import preempt
@@ -49,7 +51,9 @@ class Weighed:
 
 def weigh(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> Weighed:
     """The choices of a plan: all steps but those that turn them into actions."""
-    ws = Workspace(snapshot, policy, policy_version)
+    taken = quarantine.quarantined(snapshot, policy)
+    ws = Workspace(quarantine.without(snapshot, taken), policy, policy_version)
+    ws.bundles.extend(quarantine.bundles(snapshot, taken))
     stop_what_must(ws)
     refuse_the_impossible(ws)
     ws.without_refused()
@@ -193,10 +197,31 @@ def carry_out(ws: Workspace, outcome: Outcome) -> None:
 
 def _ask(ws: Workspace, job: Job, burst: Burst) -> None:
     pool = burst.option.offers.pool
-    opened = open_claims(job, burst.offer, pool, now=ws.now, installation=ws.snapshot.installation)
+    opened = open_claims(
+        job,
+        burst.offer,
+        pool,
+        now=ws.now,
+        installation=ws.snapshot.installation,
+        bargain=_bargain(ws, job, burst),
+    )
     version = ws.snapshot.pools[burst.offer.pool].version
     rests_on = (job_ref(job), RowRef(kind="pool", id=pool.name, version=version))
     ws.add(f"burst:{job.id}", opened, rests_on)
+
+
+def _bargain(ws: Workspace, job: Job, burst: Burst) -> Bargain | None:
+    """What waiting would cost beside what the machine does; None where home has no place."""
+    home, priced = burst.instead, burst.option.priced
+    if home is None or priced is None or home.type.held:
+        return None
+    rate = home.type.rate_micros_per_hour
+    waiting = local_terms(ws.classes.of(job), rate, home.wait, home.run)
+    return Bargain(
+        waiting_micros=waiting.micros,
+        cloud_micros=priced.micros - burst.shortened_micros,
+        paid_micros=sum(term.micros for term in priced.terms if term.name in CLOUD_TERMS),
+    )
 
 
 def wanted_claims(ws: Workspace, outcome: Outcome) -> frozenset[ClaimId]:

@@ -8,28 +8,43 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hybrid.domain.ids import JobId
+from hybrid.domain.claim import Bargain, Claim
+from hybrid.domain.ids import JobId, PoolName
 from hybrid.domain.job import Job
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
+from hybrid.domain.money import to_micros
+from hybrid.domain.pool_spec import LocalPool
 from hybrid.domain.run import Run
 from hybrid.ledger.replay import Mismatch
 from hybrid.ports.clock import Clock
 from hybrid.ports.store import JobFilter, Store
 from hybrid.services.access import Principal
+from hybrid.services.live import Live
 
 DEFAULT_SPAN_S = 30 * 86_400.0
 PAGE = 200
+CLAIMS_LOOKED_AT = 10_000
 
 
 @dataclass(slots=True)
 class TeamSums:
-    """One team's sums since an instant."""
+    """One team's sums since an instant.
+
+    ``local_micros`` is what its GPU hours at home come to at the pools' chargeback rates.
+    ``saved_micros`` is what its cloud machines have saved against waiting at home (negative: cost
+    more), the value of its jobs' time included: ``weighed`` of them were weighed against a place at
+    home, ``unweighed`` had none to be weighed against.
+    """
 
     team: str
     local_gpu_s: float = 0.0
     cloud_gpu_s: float = 0.0
+    local_micros: int = 0
     charged_micros: int = 0
     held_micros: int = 0
+    saved_micros: int = 0
+    weighed: int = 0
+    unweighed: int = 0
     jobs: int = 0
 
 
@@ -44,8 +59,9 @@ class UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one run has held: GPUs (shares count as such), from when to when."""
+    """What one run has held of a pool: GPUs (shares count as such), from when to when."""
 
+    pool: PoolName
     begin: float
     end: float | None
     gpus: float
@@ -78,6 +94,7 @@ class Spending:
     """Adds up. What ended jobs have held does not change and is read once per process."""
 
     store: VerifyingStore
+    live: Live
     clock: Clock
     _ended: dict[JobId, tuple[_Held, ...]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -96,13 +113,20 @@ class Spending:
         until = self.clock.now()
         begin = until - DEFAULT_SPAN_S if since is None else min(since, until)
         sums: dict[str, TeamSums] = {}
+        rates = self._rates()
         for job in self._jobs(asker):
             team = sums.setdefault(job.team, TeamSums(job.team))
             used = [held for held in self._held(job) if held.gpu_s(begin, until) > 0]
             team.jobs += bool(used) or job.submitted_at >= begin
             team.local_gpu_s += sum(each.gpu_s(begin, until) for each in used if not each.cloud)
             team.cloud_gpu_s += sum(each.gpu_s(begin, until) for each in used if each.cloud)
+            team.local_micros += sum(
+                round(rates.get(each.pool, 0) * each.gpu_s(begin, until) / 3600)
+                for each in used
+                if not each.cloud
+            )
         self._add_money(asker, sums, begin)
+        self._add_savings(asker, sums, begin)
         return UsageReport(begin, until, tuple(sums[team] for team in sorted(sums)))
 
     def _jobs(self, asker: Principal) -> Iterable[Job]:
@@ -125,6 +149,30 @@ class Spending:
                 self._ended[job.id] = held
         return held
 
+    def _rates(self) -> dict[PoolName, int]:
+        """Micro-dollars for a GPU hour of each local pool that is there."""
+        found = {}
+        for name, pool in self.live.world().pools.items():
+            if isinstance(pool.spec, LocalPool):
+                rate = pool.spec.chargeback_per_gpu_hour
+                found[name] = to_micros(pool.spec.rate_per_gpu_hour if rate is None else rate)
+        return found
+
+    def _add_savings(self, asker: Principal, sums: dict[str, TeamSums], since: float) -> None:
+        for claim in self.store.claims(limit=CLAIMS_LOOKED_AT):
+            if (
+                claim.requested_at < since
+                or claim.launched_at is None
+                or not asker.sees(claim.team)
+            ):
+                continue
+            team = sums.setdefault(claim.team, TeamSums(claim.team))
+            if claim.bargain is None:
+                team.unweighed += 1
+                continue
+            team.weighed += 1
+            team.saved_micros += saved_micros(claim, claim.bargain)
+
     def _add_money(self, asker: Principal, sums: dict[str, TeamSums], since: float) -> None:
         held: dict[str, int] = defaultdict(int)
         for entry in self.store.entries():
@@ -139,6 +187,13 @@ class Spending:
                 sums.setdefault(name, TeamSums(name)).held_micros = micros
 
 
+def saved_micros(claim: Claim, bargain: Bargain) -> int:
+    """What a machine has saved against waiting at home: as it was expected, and once it is gone
+    with what was really charged for it."""
+    paid = claim.charged_micros if claim.state.over else bargain.paid_micros
+    return bargain.waiting_micros - (bargain.cloud_micros - bargain.paid_micros + paid)
+
+
 def _held_change(entry: LedgerEntry) -> int:
     if entry.kind is EntryKind.HOLD:
         return entry.amount_micros
@@ -147,6 +202,7 @@ def _held_change(entry: LedgerEntry) -> int:
 
 def _held_by(run: Run) -> _Held:
     return _Held(
+        pool=run.pool,
         begin=run.assigned_at,
         end=run.ended_at,
         gpus=sum(len(slot.gpu_ids) * slot.share for slot in run.slots),

@@ -24,6 +24,7 @@ from hybrid.domain.quantities import parse_duration_s
 from hybrid.domain.run import Run, RunState
 from hybrid.domain.sightings import Sightings
 from hybrid.domain.snapshot import Pool, Snapshot, UnknownSource
+from hybrid.domain.transitions import Step
 from hybrid.hardware import MODELS
 from hybrid.topology import preset
 from policies.document import PolicyDocument
@@ -129,7 +130,13 @@ def _nodes(world: dict[str, Any]) -> dict[NodeId, Node]:
             state=NodeState(given.get("state", "ready")),
             joined_at=NOW - 86_400,
             hostname=name,
-            gpus=_gpus(name, model, count),
+            gpus=tuple(
+                replace(gpu, healthy=False, health_reason="ECC errors")
+                if gpu.index in given.get("unhealthy", ())
+                else gpu
+                for gpu in _gpus(name, model, count)
+            ),
+            history=(Step("ready", NOW - 60, given["history"]),) if "history" in given else (),
             links_gbps=preset(given.get("links", "pcie"), model, count).gbps if count else (),
             cpus=given.get("cpus", 64),
             memory_gib=given.get("memory", 512),

@@ -360,3 +360,11 @@ def test_the_ledger_is_verified_and_a_bill_is_held_against_it(
     assert (wrong.code, "row 1: no column" in wrong.err) == (Exit.REFUSED, True)
     other = asking("ledger", "compare", str(file), "--format", "x", "--provider", "aws")
     assert (other.code, "there are aws-cur, gcp-export" in other.err) == (Exit.USAGE, True)
+
+
+def test_usage_is_home_and_cloud_in_one_number(asking: Hybrid, job: str) -> None:
+    shown = asking("usage")
+    assert shown.code == Exit.OK, shown.err
+    assert shown.out.splitlines()[0].split()[:2] == ["team", "jobs"]
+    assert "saved by bursting against waiting  $0.00" in shown.out
+    assert document(asking, "usage", "--since", "2026-01-01")["total_cost_usd"] == "0.000000"

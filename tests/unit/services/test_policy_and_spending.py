@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hybrid.domain.claim import Bargain, ClaimState
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import ClaimId, JobId
 from hybrid.domain.job import JobState
@@ -50,7 +51,7 @@ def budgets(place: Place) -> Budgets:
 
 @pytest.fixture
 def spending(place: Place) -> Spending:
-    return Spending(place.store, place.clock)
+    return Spending(place.store, place.live, place.clock)
 
 
 def test_a_policy_and_its_budgets_come_into_force_together(
@@ -206,6 +207,41 @@ def test_usage_adds_up_gpu_hours_at_home_and_away_and_money(
         ("red", 0.0, 900.0, 0),
     ]
     assert spending.usage(admin) == report
+
+
+def test_a_team_sees_home_and_cloud_in_one_number_and_what_bursting_saved(
+    spending: Spending, place: Place, admin: Principal
+) -> None:
+    weighed = Bargain(waiting_micros=9_000_000, cloud_micros=5_000_000, paid_micros=2_000_000)
+    place.put(
+        a_local_pool(chargeback_per_gpu_hour=0.5),
+        a_burst_pool("cloud"),
+        a_node("n1", 2),
+        a_job("j1", JobState.SUCCEEDED, ended_at=NOW + 3600, attempts=1),
+        a_run("j1", 1, RunState.ENDED, slots=(a_slot("n1", "n1-g0"),), ended_at=NOW + 3600),
+        # runs still: as expected; gone: with what was charged; without a place at home: not weighed
+        a_claim("c1", requested_at=NOW, bargain=weighed),
+        a_claim("c2", ClaimState.GONE, requested_at=NOW, bargain=weighed, charged_micros=3_500_000),
+        a_claim("c3", requested_at=NOW),
+        a_claim("c4", ClaimState.FAILED, requested_at=NOW, bargain=weighed, launched_at=None),
+        a_claim("c5", requested_at=NOW - 90 * 86_400, bargain=weighed),
+    )
+    place.clock.at = NOW + 7200
+    (team,) = spending.usage(admin).teams
+    assert (team.local_micros, team.saved_micros) == (500_000, 4_000_000 + 2_500_000)
+    assert (team.weighed, team.unweighed) == (2, 1)
+
+
+def test_the_rate_of_energy_is_charged_where_no_chargeback_is_set(
+    spending: Spending, place: Place, admin: Principal
+) -> None:
+    place.put(
+        a_local_pool(rate_per_gpu_hour=0.2),
+        a_job("j1", JobState.RUNNING, attempts=1),
+        a_run("j1", 1, slots=(a_slot("n1", "n1-g0", share=0.5),)),
+    )
+    place.clock.at = NOW + 3600
+    assert spending.usage(admin).teams[0].local_micros == 100_000
 
 
 def _happened(place: Place, *job_ids: str) -> None:
