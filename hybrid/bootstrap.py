@@ -36,6 +36,7 @@ from hybrid.runtime.loop import Loop
 from hybrid.runtime.observe import Observer
 from hybrid.runtime.pace import Pace
 from hybrid.runtime.policy_source import PolicySource
+from hybrid.runtime.rule_judge import RuleJudge
 from hybrid.runtime.system_clock import SystemClock
 from hybrid.runtime.tick import Tick
 from hybrid.services.access import Access
@@ -63,6 +64,7 @@ from hybrid.services.state_dir import StateDir
 from hybrid.services.submission import Submission
 from hybrid.services.uploads import Uploads
 from hybrid.store import SqlStore, StoreError
+from policies.rules import Rule
 
 __all__ = ["App", "StartupError", "build"]
 
@@ -177,13 +179,14 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
     held.callback(loop.stop)
     poke = loop.poke
     live = Live(store, clock)
-    policies = Policies(store, clock, poke)
+    policies = Policies(store, clock, poke, RuleJudge(_rule))
     sight = Sight(
         live,
         clock,
         lambda: loop.tick.observation,
         engines=tuple(engines),
         providers=tuple(providers),
+        rules=RuleJudge(_rule),
     )
     jobs = Jobs(store, clock, poke)
     submission = Submission(store, store, policies, sight, clock, poke)
@@ -347,8 +350,14 @@ def _loop(
         ),
         clock=clock,
         pace=pace,
+        rules=RuleJudge(_rule),
     )
     return Loop(store, tick, clock, pace, holder=holder)
+
+
+def _rule(name: str) -> Rule:
+    rule: Rule = registry.load(registry.Group.RULES, name)
+    return rule
 
 
 def _pem(path: Path | None) -> str:

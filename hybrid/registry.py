@@ -1,4 +1,4 @@
-"""Providers and engines by name, from the entry points of what is installed.
+"""Providers, engines and rules by name, from the entry points of what is installed.
 
 Nothing is imported before it is asked for: a server without a cloud never loads a cloud's library.
 """
@@ -17,11 +17,13 @@ class Group(StrEnum):
 
     PROVIDERS = "hybrid.providers"
     ENGINES = "hybrid.engines"
+    RULES = "hybrid.rules"
 
     @property
     def word(self) -> str:
         """What one of them is called."""
-        return "provider" if self is Group.PROVIDERS else "engine"
+        words = {Group.PROVIDERS: "provider", Group.ENGINES: "engine", Group.RULES: "rule"}
+        return words[self]
 
 
 def names(group: Group) -> tuple[str, ...]:

@@ -29,6 +29,7 @@ from policies.sections import (
     Quarantine,
     Retire,
     ReturnHome,
+    RuleUse,
     Scheduling,
     Spot,
     Strategy,
@@ -71,6 +72,11 @@ class PolicyDocument(Written):
     return_home: ReturnHome = ReturnHome()
     retire: Retire = Retire()
     quarantine: Quarantine = Quarantine()
+    rules: tuple[RuleUse, ...] = Field(
+        default=(),
+        max_length=32,
+        description="Rules of others, asked in this order about every job that wants to start.",
+    )
     notifications: Notifications = Notifications()
 
     @model_validator(mode="before")

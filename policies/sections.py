@@ -22,6 +22,9 @@ from hybrid.domain.job_spec import BurstRule, Market, Name, Written
 from hybrid.domain.quantities import Seconds
 from hybrid.ledger.periods import zone
 
+Setting = bool | int | float | Annotated[str, StringConstraints(max_length=1000)]
+"""What a policy can tell a rule of others."""
+
 Usd = Annotated[Decimal, Field(ge=0, le=1_000_000)]
 ClockTime = Annotated[str, StringConstraints(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")]
 
@@ -275,6 +278,18 @@ class Retire(Written):
     idle_after: Seconds | None = Field(
         default=None, description="For all burst pools; the pool's own where omitted."
     )
+
+
+class RuleUse(Written):
+    """One rule of others that is asked, by the name under which it is installed."""
+
+    name: Name = Field(description="Under the entry-point group `hybrid.rules`.")
+    settings: dict[Name, Setting] = Field(
+        default_factory=dict, max_length=64, description="What it is told; its own documentation."
+    )
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(sorted(self.settings.items(), key=lambda item: item[0]))))
 
 
 class Quarantine(Written):

@@ -693,3 +693,27 @@ class FailsJobs(Reason):
 
     def __str__(self) -> str:
         return f"{self.jobs} jobs have failed on it and go elsewhere"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleObjects(Reason):
+    """A rule that the policy names does not let the job start now."""
+
+    code: ClassVar[str] = "rule_objects"
+    rule: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"rule {self.rule}: {self.words}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFailed(Reason):
+    """A rule that the policy names could not be asked: what it might forbid does not start."""
+
+    code: ClassVar[str] = "rule_failed"
+    rule: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"rule {self.rule} could not be asked: {self.words}"

@@ -15,6 +15,7 @@ from hybrid.domain.node import Node
 from hybrid.domain.offer import Offer
 from hybrid.domain.plan import Decision
 from hybrid.domain.pool_spec import BurstPool, LocalPool
+from hybrid.domain.reasons import Reason
 from hybrid.domain.run import Run
 from hybrid.domain.sightings import Sightings
 
@@ -67,6 +68,8 @@ class Snapshot:
     progress: Mapping[RunId, Progress] = field(default_factory=dict)
     decisions: Mapping[JobId, Decision] = field(default_factory=dict)
     usage_gpu_s: Mapping[str, float] = field(default_factory=dict)
+    held_back: Mapping[JobId, Reason] = field(default_factory=dict)
+    """Pending jobs that a rule of others does not let start now, whatever else there is."""
     unknown: tuple[UnknownSource, ...] = ()
     evaluation_budget: int = 200_000
 

@@ -137,7 +137,9 @@ class Explainer:
             return self._coming(id_, adoption, alternatives)
         if waiting.ready_at > self.ws.now:
             job = self.ws.snapshot.jobs[id_]
-            backing = BackingOff(waiting.ready_at - self.ws.now, job.failures)
+            backing = self.ws.snapshot.held_back.get(id_) or BackingOff(
+                waiting.ready_at - self.ws.now, job.failures
+            )
             return self._decision(id_, Verdict.WAIT, str(backing), "", alternatives, backing)
         if start is None:
             return self._nowhere(waiting, alternatives)

@@ -10,6 +10,8 @@ from hybrid.planning.order import ordered
 from hybrid.planning.workspace import Workspace
 from policies.fairshare import demand_gpus
 
+_HELD_BACK_S = 86_400.0
+
 _SLACK = 1.25
 """A deadline closer than this many times the expected run time leaves no slack."""
 
@@ -63,11 +65,17 @@ def queue(ws: Workspace) -> list[Waiting]:
         team_gpus=team_gpus,
         no_slack=[job.id for job in jobs if no_slack(ws, job, predicted[job.id])],
     )
-    waiting = {
-        job.id: Waiting(job.id, ws.classes.of(job), max(ws.now, job.not_before)) for job in pending
-    }
+    waiting = {job.id: Waiting(job.id, ws.classes.of(job), _ready_at(ws, job)) for job in pending}
     waiting.update(coming)
     return [waiting[job_id] for job_id in order if job_id in waiting]
+
+
+def _ready_at(ws: Workspace, job: Job) -> float:
+    """From when on the job may start; one that a rule holds back is looked at again at every plan
+    and keeps nobody waiting meanwhile."""
+    if job.id in ws.snapshot.held_back:
+        return ws.now + _HELD_BACK_S
+    return max(ws.now, job.not_before)
 
 
 def _committed_gpu_s(ws: Workspace, job: Job, run: Run) -> float:

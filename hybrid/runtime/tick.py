@@ -29,8 +29,15 @@ from hybrid.runtime.observe import Observer
 from hybrid.runtime.pace import Pace
 from hybrid.runtime.planning import Planning
 from hybrid.runtime.policy_source import PolicySource
+from hybrid.runtime.rule_judge import RuleJudge
+from policies.rules import Rule
 
 log = structlog.get_logger(__name__)
+
+
+def _no_rules(name: str) -> Rule:
+    raise LookupError(f"no rules are installed here, and none is called {name}")
+
 
 CrashPoint = Callable[[str], None]
 """Called between any two effects with the name of what comes next; tests end the world there."""
@@ -67,6 +74,7 @@ class Tick:
     boot: BootInfo
     clock: Clock
     pace: Pace
+    rules: RuleJudge = field(default_factory=lambda: RuleJudge(_no_rules))
     crash_point: CrashPoint = lambda _name: None
     world: World | None = None
     observation: Observation | None = None
@@ -154,6 +162,7 @@ class Tick:
             evaluation_budget=self._planning.budget(self.pace.planning_s),
             usage_half_life_s=policy.document.fair_share.half_life,
         )
+        snapshot = replace(snapshot, held_back=self.rules.judged(snapshot, policy.document))
         made = self._planning.plan(snapshot, policy.document, policy.version)
         self.snapshot, self.last_plan, self._planned_for = snapshot, made, facts
         findings = lint(snapshot, made.bundles)

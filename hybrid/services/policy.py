@@ -7,8 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from hybrid.domain.event import Event, EventKind
+from hybrid.domain.ids import JobId
+from hybrid.domain.job import Job, JobState
+from hybrid.domain.job_spec import JobSpec
+from hybrid.domain.reasons import RuleFailed
+from hybrid.domain.snapshot import Snapshot
 from hybrid.ports.clock import Clock
 from hybrid.ports.store import Bundle, Note, PolicyVersion, SetBudgets, SetPolicy, Store
+from hybrid.runtime.rule_judge import RuleJudge
 from hybrid.services.errors import Fault, NotFound, Refused, Stale
 from policies.document import PolicyDocument
 from policies.doubts import Surroundings, doubts
@@ -58,6 +64,7 @@ class Policies:
     store: Store
     clock: Clock
     poke: Callable[[], None]
+    rules: RuleJudge | None = None
 
     def current(self) -> tuple[PolicyVersion, PolicyDocument]:
         """The stored version, and what it says."""
@@ -69,11 +76,36 @@ class Policies:
         be meant; Refused, with the place of each fault, when it is no policy."""
         stored, now_in_force = self.current()
         proposed = read(text)
+        self._refuse_broken_rules(proposed.document, self.clock.now())
         return Check(
             stored,
             settings_that_differ(now_in_force, proposed.document),
             placed_doubts(proposed, there),
         )
+
+    def _refuse_broken_rules(self, document: PolicyDocument, now: float) -> None:
+        """Ask every rule about a job made up for that; Refused when one cannot be had, raises or
+        takes too long."""
+        if self.rules is None or not document.rules:
+            return
+        job = Job(
+            id=JobId("example"),
+            spec=JobSpec(command=("true",)),
+            team="example",
+            user="example",
+            state=JobState.PENDING,
+            submitted_at=now,
+            queued_at=now,
+        )
+        world = Snapshot(now=now, revision=0, installation="", jobs={job.id: job})
+        faults = [
+            Fault(f"rules[{i}]", str(reason), "mend the rule, or take it out")
+            for i, use in enumerate(document.rules)
+            for reason in self.rules.ask(use, [job], world).values()
+            if isinstance(reason, RuleFailed)
+        ]
+        if faults:
+            raise Refused("broken_rule", faults[0].message, errors=faults)
 
     def history(
         self, *, limit: int = HISTORY_PAGE, before: int | None = None
@@ -108,6 +140,7 @@ class Policies:
         """
         document = parsed(text)
         now = self.clock.now()
+        self._refuse_broken_rules(document, now)
         event = Event(
             kind=EventKind.POLICY,
             subject=f"policy:{over + 1}",

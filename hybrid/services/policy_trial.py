@@ -59,10 +59,13 @@ class PolicyTrials:
         seen = self.sight.snapshot(in_force, evaluations=EVALUATIONS)
         # what running jobs were told before says nothing of today's figures
         world = replace(seen, decisions={})
+        # as the proposed policy's half-life and rules see the same moment
+        seen_otherwise = self.sight.snapshot(proposed, at=world.now)
         other = replace(
             world,
             balances=self.policies.store.balances(now=world.now, under=proposed.budgets),
-            usage_gpu_s=self._usage(proposed, world.now),
+            usage_gpu_s=seen_otherwise.usage_gpu_s,
+            held_back=seen_otherwise.held_back,
         )
         jobs = {id_: job for id_, job in world.jobs.items() if asker.sees(job.team)}
         return Trial(
@@ -75,7 +78,3 @@ class PolicyTrials:
             ),
             unknown=tuple(f"{gap.source}: {gap.cause}" for gap in world.unknown),
         )
-
-    def _usage(self, policy: PolicyDocument, now: float) -> dict[str, float]:
-        """What each team has used, as the proposed policy's half-life weighs it."""
-        return dict(self.sight.snapshot(policy, at=now).usage_gpu_s)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.plan import Decision
@@ -23,4 +23,5 @@ class Quoting:
         team = asker.paying_team(spec.team)
         job = self.submission.drafted(asker, spec, team)
         snapshot, policy, version = self.submission.refuse_impossible(job)
-        return team, quote(snapshot, policy, version, job)
+        with_it = replace(snapshot, jobs={**snapshot.jobs, job.id: job})
+        return team, quote(self.submission.sight.judged(with_it, policy), policy, version, job)

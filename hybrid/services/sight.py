@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hybrid.domain.snapshot import Snapshot
 from hybrid.ports.clock import Clock
 from hybrid.ports.observation import Observation, Unknown
 from hybrid.reconcile.views import snapshot_of
+from hybrid.runtime.rule_judge import RuleJudge
 from hybrid.services.live import Live
 from policies.document import PolicyDocument
 
@@ -28,6 +29,7 @@ class Sight:
     observation: Callable[[], Observation | None]
     engines: tuple[str, ...]
     providers: tuple[str, ...]
+    rules: RuleJudge | None = None
 
     def snapshot(
         self,
@@ -39,7 +41,7 @@ class Sight:
         """The frozen world of this moment, or of another one (``at``) by the same rows."""
         now = self.clock.now() if at is None else at
         seen = self.observation()
-        return snapshot_of(
+        snapshot = snapshot_of(
             self.live.world(),
             self._blind(now) if seen is None else seen,
             now=now,
@@ -47,6 +49,13 @@ class Sight:
             evaluation_budget=evaluations,
             usage_half_life_s=policy.fair_share.half_life,
         )
+        return self.judged(snapshot, policy)
+
+    def judged(self, snapshot: Snapshot, policy: PolicyDocument) -> Snapshot:
+        """The same world, with the pending jobs that the policy's rules of others hold back."""
+        if self.rules is None or not policy.rules:
+            return snapshot
+        return replace(snapshot, held_back=self.rules.judged(snapshot, policy))
 
     def _blind(self, now: float) -> Observation:
         nothing = Unknown("this server has not looked yet", now)

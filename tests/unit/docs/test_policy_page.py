@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hybrid.demo import scene
 from hybrid.domain.budget import Period, Scope, ThresholdAction
+from hybrid.domain.snapshot import Snapshot
 from policies.document import PolicyDocument
 from policies.doubts import Surroundings, doubts
 from policies.loading import parse_policy
 from policies.presets import ABOUT
+from tests.doubles.build import a_job
 
 TEXT = (Path(__file__).parents[3] / "docs" / "policy.md").read_text()
 BLOCKS = [block.split("```")[0] for block in TEXT.split("```yaml\n")[1:]]
@@ -27,6 +31,7 @@ ORDER = [
     "values.yaml",
     "three-teams.yaml",
     "three-teams-with-budgets.yaml",
+    "with-a-rule.yaml",
     "one-machine.yaml",
 ]
 
@@ -88,3 +93,14 @@ def test_every_command_exists(command: tuple[str, str]) -> None:
 
     group = typer.main.get_command(import_module(f"hybrid.cli.commands.{command[0]}").app)
     assert command[1] in group.commands  # type: ignore[attr-defined]
+
+
+def test_the_rule_on_the_page_works() -> None:
+    code = TEXT.split("```python\n")[1].split("```")[0]
+    names: dict[str, Any] = {}
+    exec(code, names)  # our own page
+    use = parse_policy(FILES["with-a-rule.yaml"]).rules[0]
+    friday = datetime(2026, 3, 6, 12, tzinfo=UTC).timestamp()
+    for at, words in ((friday, "nothing new starts on a Friday"), (friday + 86_400, None)):
+        world = Snapshot(now=at, revision=1, installation="")
+        assert names["no_fridays"](a_job(), world, use.settings) == words

@@ -11,12 +11,14 @@ from hybrid.domain.job import JobState
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.run import RunState
 from hybrid.ports.store import Bundle, Note, Post
+from hybrid.runtime.rule_judge import RuleJudge
 from hybrid.services.access import Principal
 from hybrid.services.budgets import Budgets
 from hybrid.services.errors import NotFound, Refused, Stale
 from hybrid.services.happenings import Happenings
 from hybrid.services.policy import Policies
 from hybrid.services.spending import Spending
+from policies.rules import Rule
 from tests.doubles.build import (
     NOW,
     a_burst_pool,
@@ -278,3 +280,24 @@ def test_the_newest_event_is_found(place: Place, count: int) -> None:
     assert happenings.last() == newest
     _happened(place, "j")
     assert happenings.last() == newest + 1
+
+
+def test_a_policy_whose_rules_fail_is_refused(place: Place) -> None:
+    def load(name: str) -> Rule:
+        if name == "missing":
+            raise LookupError("there is no rule of kind 'missing'")
+        return lambda _job, _world, settings: str(1 // int(settings["divisor"]))
+
+    policies = Policies(place.store, place.clock, place.poke, RuleJudge(load))
+    good = "rules: [{name: divides, settings: {divisor: 1}}]"
+    policies.replace(good, over=0, by="root")
+    for text, words in (
+        ("rules: [{name: divides, settings: {divisor: 0}}]", "raised ZeroDivisionError"),
+        ("rules: [{name: divides}]", "raised KeyError: 'divisor'"),
+        ("rules: [{name: missing}]", "cannot be had: there is no rule"),
+    ):
+        for refused in (policies.check, lambda t: policies.replace(t, over=1, by="root")):
+            with pytest.raises(Refused, match=words) as caught:
+                refused(text)
+            assert (caught.value.code, caught.value.errors[0].path) == ("broken_rule", "rules[0]")
+    assert place.store.policy().version == 1
