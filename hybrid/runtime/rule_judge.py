@@ -96,7 +96,7 @@ def _work(asked: _Asked, rule: Rule, use: RuleUse, jobs: Sequence[Job], snapshot
 
 def _answer(rule: Rule, use: RuleUse, job: Job, snapshot: Snapshot) -> Reason | None:
     try:
-        said = rule(job, snapshot, use.settings)
+        said: object = rule(job, snapshot, use.settings)
     except Exception as problem:  # noqa: BLE001  what is asked here is anybody's
         words = f"it raised {type(problem).__name__}: {problem}"
         return RuleFailed(use.name, words[:MOST_LETTERS])
