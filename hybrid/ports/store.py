@@ -236,6 +236,15 @@ class Spender:
     micros: int
 
 
+@dataclass(frozen=True, slots=True)
+class TeamMoney:
+    """What a team has been charged since some instant, and what is held for it now."""
+
+    team: str
+    charged_micros: int
+    held_micros: int
+
+
 NO_POLICY = PolicyVersion(version=0, document="", actor="", at=0.0, why="")
 """What is in force before any policy was set."""
 
@@ -325,6 +334,10 @@ class Store(Protocol):
     ) -> tuple[Spender, ...]:
         """Who has been charged most under a budget since an instant, most first; ``teams``: only
         those of these teams."""
+        ...
+
+    def team_sums(self, *, since: float) -> tuple[TeamMoney, ...]:
+        """What each team has been charged since an instant and what is held for it, by team."""
         ...
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -11,7 +10,6 @@ from typing import Protocol
 from hybrid.domain.claim import Bargain, Claim
 from hybrid.domain.ids import JobId, PoolName
 from hybrid.domain.job import Job
-from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.money import to_micros
 from hybrid.domain.pool_spec import LocalPool
 from hybrid.domain.run import Run
@@ -79,6 +77,10 @@ class VerifyingStore(Store, Protocol):
         """Balances that are not what replaying the whole ledger gives."""
         ...
 
+    def entry_count(self) -> int:
+        """How many entries the ledger has."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -103,7 +105,7 @@ class Spending:
         """Every balance against a replay of the whole ledger."""
         now = self.clock.now()
         return Verified(
-            entries=len(self.store.entries()),
+            entries=self.store.entry_count(),
             budgets=len(self.store.balances(now=now)),
             mismatches=self.store.verify_balances(now=now),
         )
@@ -174,17 +176,10 @@ class Spending:
             team.saved_micros += saved_micros(claim, claim.bargain)
 
     def _add_money(self, asker: Principal, sums: dict[str, TeamSums], since: float) -> None:
-        held: dict[str, int] = defaultdict(int)
-        for entry in self.store.entries():
-            if not asker.sees(entry.team):
-                continue
-            held[entry.team] += _held_change(entry)
-            if entry.at >= since and entry.kind in (EntryKind.CHARGE, EntryKind.SETTLEMENT):
-                team = sums.setdefault(entry.team, TeamSums(entry.team))
-                team.charged_micros += entry.amount_micros
-        for name, micros in held.items():
-            if micros:
-                sums.setdefault(name, TeamSums(name)).held_micros = micros
+        for money in self.store.team_sums(since=since):
+            if asker.sees(money.team) and (money.charged_micros or money.held_micros):
+                team = sums.setdefault(money.team, TeamSums(money.team))
+                team.charged_micros, team.held_micros = money.charged_micros, money.held_micros
 
 
 def saved_micros(claim: Claim, bargain: Bargain) -> int:
@@ -192,12 +187,6 @@ def saved_micros(claim: Claim, bargain: Bargain) -> int:
     with what was really charged for it."""
     paid = claim.charged_micros if claim.state.over else bargain.paid_micros
     return bargain.waiting_micros - (bargain.cloud_micros - bargain.paid_micros + paid)
-
-
-def _held_change(entry: LedgerEntry) -> int:
-    if entry.kind is EntryKind.HOLD:
-        return entry.amount_micros
-    return -entry.amount_micros if entry.kind is EntryKind.RELEASE else 0
 
 
 def _held_by(run: Run) -> _Held:

@@ -22,7 +22,7 @@ from hybrid.domain.plan import Decision
 from hybrid.domain.reasons import Reason, Said
 from hybrid.domain.run import Run
 from hybrid.domain.transitions import Step
-from hybrid.ledger.caps import charged_change_micros, covers
+from hybrid.ledger.caps import charged_change_micros, covers, held_change_micros
 from hybrid.ledger.replay import Mismatch, mismatches, replay
 from hybrid.ports.store import (
     NO_POLICY,
@@ -34,6 +34,7 @@ from hybrid.ports.store import (
     PolicyVersion,
     Remembered,
     Spender,
+    TeamMoney,
     World,
 )
 from hybrid.simulation.memory_rows import MemoryGround, Rows
@@ -201,6 +202,15 @@ class MemoryStore:
                 sums[key] = sums.get(key, 0) + charged_change_micros(entry)
         most = sorted(sums.items(), key=lambda item: (-item[1], item[0]))
         return tuple(Spender(*key, micros) for key, micros in most[:limit] if micros)
+
+    def team_sums(self, *, since: float) -> tuple[TeamMoney, ...]:
+        """What each team has been charged since an instant and what is held for it."""
+        sums: dict[str, list[int]] = {}
+        for entry in self.entries():
+            team = sums.setdefault(entry.team, [0, 0])
+            team[0] += charged_change_micros(entry) if entry.at >= since else 0
+            team[1] += held_change_micros(entry)
+        return tuple(TeamMoney(name, *both) for name, both in sorted(sums.items()))
 
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:
         """What an unexpired idempotency key stands for."""

@@ -7,7 +7,7 @@ up to get from one to the other.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sqlalchemy import (
@@ -29,7 +29,7 @@ from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.ledger.caps import held_change_micros
 from hybrid.ledger.periods import period_start_at
 from hybrid.ledger.replay import replay
-from hybrid.ports.store import Spender
+from hybrid.ports.store import Spender, TeamMoney
 from hybrid.store.documents import dump, load
 from hybrid.store.ground import Account
 from hybrid.store.tables import balances, ledger
@@ -39,6 +39,9 @@ _HELD = case(
     (ledger.c.kind == EntryKind.RELEASE.value, -ledger.c.amount_micros),
     else_=0,
 )
+_AT_ONCE = 5_000
+"""Entries that are fetched together."""
+
 _IS_CHARGE = ledger.c.kind.in_([EntryKind.CHARGE.value, EntryKind.SETTLEMENT.value])
 
 
@@ -184,11 +187,16 @@ def _under(budget: Budget) -> ColumnElement[bool]:
 
 def load_entries(connection: Connection, claim_id: ClaimId | None) -> tuple[LedgerEntry, ...]:
     """Ledger entries in the order they were written."""
+    return tuple(entries_of(connection, claim_id))
+
+
+def entries_of(connection: Connection, claim_id: ClaimId | None) -> Iterator[LedgerEntry]:
+    """The same one by one: a whole ledger may be more than memory should hold."""
     question = select(ledger).order_by(ledger.c.seq)
     if claim_id is not None:
         question = question.where(ledger.c.claim_id == claim_id)
-    return tuple(
-        LedgerEntry(
+    for row in connection.execute(question.execution_options(yield_per=_AT_ONCE)):
+        yield LedgerEntry(
             id=row.id,
             kind=EntryKind(row.kind),
             claim_id=ClaimId(row.claim_id),
@@ -199,7 +207,27 @@ def load_entries(connection: Connection, claim_id: ClaimId | None) -> tuple[Ledg
             job_id=JobId(row.job_id),
             memo=row.memo,
         )
-        for row in connection.execute(question)
+
+
+def count_entries(connection: Connection) -> int:
+    """How many entries there are."""
+    return int(connection.execute(select(func.count()).select_from(ledger)).scalar_one())
+
+
+def load_team_sums(connection: Connection, since: float) -> tuple[TeamMoney, ...]:
+    """What each team has been charged since an instant, and what is held for it now, by team."""
+    charged = case((ledger.c.at >= since, ledger.c.amount_micros), else_=0)
+    question = (
+        select(
+            ledger.c.team,
+            func.sum(case((_IS_CHARGE, charged), else_=0)).label("charged"),
+            func.sum(_HELD).label("held"),
+        )
+        .group_by(ledger.c.team)
+        .order_by(ledger.c.team)
+    )
+    return tuple(
+        TeamMoney(row.team, int(row.charged), int(row.held)) for row in connection.execute(question)
     )
 
 

@@ -27,6 +27,7 @@ from hybrid.ports.store import (
     PolicyVersion,
     Remembered,
     Spender,
+    TeamMoney,
     World,
 )
 from hybrid.store import tables
@@ -38,7 +39,15 @@ from hybrid.store.database import Database
 from hybrid.store.documents import load, load_decision
 from hybrid.store.ground import Account
 from hybrid.store.mailbox import MailboxRows
-from hybrid.store.money import Money, load_balances, load_entries, load_spenders
+from hybrid.store.money import (
+    Money,
+    count_entries,
+    entries_of,
+    load_balances,
+    load_entries,
+    load_spenders,
+    load_team_sums,
+)
 from hybrid.store.questions import (
     current_policy,
     document,
@@ -230,6 +239,14 @@ class SqlStore(MailboxRows, AccessRows, CursorRows):
             lambda connection: load_spenders(connection, budget, since, limit, teams)
         )
 
+    def team_sums(self, *, since: float) -> tuple[TeamMoney, ...]:
+        """What each team has been charged since an instant and what is held for it."""
+        return self._database.read(lambda connection: load_team_sums(connection, since))
+
+    def entry_count(self) -> int:
+        """How many entries the ledger has."""
+        return self._database.read(count_entries)
+
     def remembered(self, team: str, key: str, *, now: float) -> Remembered | None:
         """What an unexpired idempotency key stands for."""
         if not nameable(team, key):
@@ -259,7 +276,7 @@ class SqlStore(MailboxRows, AccessRows, CursorRows):
         def work(connection: Connection) -> tuple[Mismatch, ...]:
             kept = load_balances(connection, now)
             budgets = [balance.budget for balance in kept]
-            return mismatches(kept, replay(budgets, load_entries(connection, None), now=now))
+            return mismatches(kept, replay(budgets, entries_of(connection, None), now=now))
 
         return self._database.read(work)
 

@@ -12,7 +12,7 @@ from hybrid.domain.budget import Balance, Period, Scope
 from hybrid.domain.ids import ClaimId
 from hybrid.domain.ledger_entry import EntryKind
 from hybrid.ledger.replay import replay
-from hybrid.ports.store import Bundle, DropCause, Put, SetBudgets, Spender
+from hybrid.ports.store import Bundle, DropCause, Put, SetBudgets, Spender, TeamMoney
 from tests.contract.store.conftest import Place, WholeStore
 from tests.doubles.build import NOW, a_claim, a_job, a_run
 from tests.doubles.committing import (
@@ -389,3 +389,23 @@ def test_who_was_charged_most_under_a_budget_since_an_instant(store: WholeStore)
     )
     reds = a_budget("reds", 1, scope=Scope.TEAM, subject="red")
     assert [s.user for s in store.spenders(reds, since=NOW, limit=9)] == ["ann", "eve"]
+
+
+def test_what_each_team_was_charged_since_an_instant_and_what_is_held_for_it(
+    store: WholeStore,
+) -> None:
+    set_budgets(store, a_budget("org", 10))
+    change(
+        store,
+        post("hold:c1:0", 900_000),
+        post("release:c1", 200_000, EntryKind.RELEASE),
+        post("charge:c1", 300_000, EntryKind.CHARGE),
+        post("charge:c0", 500_000, EntryKind.CHARGE, at=NOW - DAY_S),
+        post("charge:c2", 400_000, EntryKind.CHARGE, team="blue"),
+        post("bill:c2", -50_000, EntryKind.SETTLEMENT, team="blue"),
+    )
+    assert store.team_sums(since=NOW) == (
+        TeamMoney("blue", 350_000, 0),
+        TeamMoney("red", 300_000, 700_000),
+    )
+    assert store.team_sums(since=0)[1] == TeamMoney("red", 800_000, 700_000)
