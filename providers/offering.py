@@ -17,7 +17,8 @@ from hybrid.ports.capacity import Offers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFacts:
-    """What a machine of a type has. ``gpu_model`` is empty for one without GPUs."""
+    """What a machine of a type has. ``gpu_model`` is empty for one without GPUs; ``devices`` are
+    model and memory of each GPU where they differ."""
 
     gpus: int
     gpu_model: str
@@ -26,6 +27,7 @@ class MachineFacts:
     cpus: float
     memory_gib: float
     architecture: str
+    devices: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def _offer(
         gpus=facts.gpus,
         gpu_model=facts.gpu_model,
         gpu_memory_gib=facts.gpu_memory_gib,
+        devices=facts.devices,
         links_gbps=facts.links_gbps,
         cpus=facts.cpus,
         memory_gib=facts.memory_gib,

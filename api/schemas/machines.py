@@ -153,6 +153,9 @@ class ShownOffer(Shown):
     market: Market
     gpus: int
     gpu_model: str
+    gpu_models: tuple[str, ...] = Field(
+        description="Of each GPU: a machine may have several models"
+    )
     gpu_memory_gib: float
     cpus: float
     memory_gib: float
@@ -179,6 +182,7 @@ class ShownOffer(Shown):
             market=offer.market,
             gpus=offer.gpus,
             gpu_model=offer.gpu_model,
+            gpu_models=offer.models,
             gpu_memory_gib=offer.gpu_memory_gib,
             cpus=offer.cpus,
             memory_gib=offer.memory_gib,

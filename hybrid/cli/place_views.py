@@ -113,7 +113,7 @@ def offers(found: said.OfferList) -> Any:
                 offer.machine_type,
                 offer.market.replace("_", "-"),
                 offer.zone,
-                f"{offer.gpus}× {gpu_name(offer.gpu_model)}" if offer.gpus else "none",
+                _models(offer),
                 dollars(offer.price_usd_per_hour),
                 dollars(offer.price_ceiling_usd_per_hour),
                 f"{offer.interruptions_per_hour:.1%}" if offer.market == "spot" else "–",
@@ -127,6 +127,11 @@ def offers(found: said.OfferList) -> Any:
     ignored = table(("ignored", "why"), ((each.what, each.why) for each in found.ignored))
     unknown = table(("could not be read",), ((each,) for each in found.unknown))
     return stack(usable, ignored if found.ignored else None, unknown if found.unknown else None)
+
+
+def _models(offer: said.Offer) -> str:
+    counts = Counter(offer.gpu_models or (offer.gpu_model,) * offer.gpus)
+    return ", ".join(f"{n}× {gpu_name(model)}" for model, n in counts.items()) or "none"
 
 
 def claims(found: said.ClaimList) -> Any:

@@ -268,6 +268,7 @@ class Offer(Answer):
     market: str
     gpus: int
     gpu_model: str
+    gpu_models: tuple[str, ...] = ()
     price_usd_per_hour: Decimal
     price_ceiling_usd_per_hour: Decimal
     priced_at: datetime

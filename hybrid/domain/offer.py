@@ -68,6 +68,19 @@ class Offer:
     for each machine type."""
     quota: Quota | None = None
     """The quota itself, where the provider tells; ``quota_left`` is what it leaves."""
+    devices: tuple[tuple[str, float], ...] = ()
+    """Model and memory in GiB of each GPU of a machine whose GPUs differ; empty where all are of
+    ``gpu_model``."""
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The model of each GPU."""
+        return tuple(m for m, _ in self.devices) or (self.gpu_model,) * self.gpus
+
+    @property
+    def memories_gib(self) -> tuple[float, ...]:
+        """The memory of each GPU."""
+        return tuple(gib for _, gib in self.devices) or (self.gpu_memory_gib,) * self.gpus
 
 
 def offer_id(pool: PoolName, zone: str, machine_type: str, market: Market) -> OfferId:

@@ -154,7 +154,7 @@ def _adoption(ws: Workspace, cls: JobClass, claims: tuple[Claim, ...]) -> Adopti
         cls,
         offer,
         pool,
-        fitting[0],
+        cls.fastest(fitting),
         rate_per_machine_hour=offer.interruptions_per_hour,
         boot_s=offer.boot_s,
     )

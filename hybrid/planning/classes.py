@@ -85,6 +85,11 @@ class JobClass:
         walltime = self.sample.spec.walltime
         return Duration(min(work.mean_s / speed, walltime), work.sd_s / speed)
 
+    def fastest(self, fits: tuple[Fit, ...]) -> Fit:
+        """The devices on which it runs fastest, of those of a machine that fit: what one asks for
+        when a machine is asked for."""
+        return max(fits, key=lambda fit: self.speed(fit.model, fit.link_gbps))
+
     def too_long(self, fit: Fit) -> WalltimeTooShort | None:
         """Why the job should not start on these devices: it is known to need longer than its
         walltime there. Where nobody knows, the walltime is all there is to go by."""

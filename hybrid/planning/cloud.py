@@ -258,7 +258,7 @@ class Cloud:
         found = self.ws.fits_shape(cls, offers.shape)
         if isinstance(found, Reason):
             return CloudOption(offers, found, cls)
-        fit = found[0]
+        fit = cls.fastest(found)
         too_long = cls.too_long(fit)
         if too_long is not None:
             return CloudOption(offers, too_long, cls)
@@ -302,7 +302,7 @@ class Cloud:
         for position, (shape, samples) in enumerate(open_to.shapes):
             found = ws.fits_shape(cls, shape)
             if isinstance(found, tuple):
-                speeds[position] = cls.speed(found[0].model, found[0].link_gbps)
+                speeds[position] = cls.speed((fit := cls.fastest(found)).model, fit.link_gbps)
             else:
                 refusals += [(sample, members, found) for sample, members in samples]
         usable = np.flatnonzero(speeds[open_to.shape_of])

@@ -106,8 +106,8 @@ def node_shape(node: Node) -> Shape:
 def offer_shape(offer: Offer) -> Shape:
     """The shape of a machine that could be had."""
     return Shape(
-        (offer.gpu_model,) * offer.gpus,
-        (offer.gpu_memory_gib,) * offer.gpus,
+        offer.models,
+        offer.memories_gib,
         (1 << offer.gpus) - 1,
         offer.links_gbps,
         (0,) * offer.gpus,
@@ -204,7 +204,10 @@ def _filtered(need: Need, shape: Shape, working: int) -> tuple[int, Reason | Non
     mask = _keep(mask, shape.models, lambda model: _model_accepted(need.models, model))
     if mask.bit_count() < wanted:
         has = ", ".join(sorted(set(shape.models))) or "none"
-        return 0, HardwareMismatch("GPU model", " or ".join(need.models), has)
+        named = " or ".join(need.models)
+        if mask:
+            return 0, HardwareMismatch(f"GPUs of model {named}", f"{wanted}", f"{mask.bit_count()}")
+        return 0, HardwareMismatch("GPU model", named, has)
     if need.mig_profile is not None:
         profile = need.mig_profile
         mask = _keep(mask, shape.models, lambda model: model.endswith(f":{profile}"))

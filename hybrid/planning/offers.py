@@ -106,6 +106,7 @@ class OfferBook:
                 offer.pool, offer.region, offer.machine_type, offer.market,
                 offer.price_micros_per_hour, offer.price_ceiling_micros_per_hour,
                 learned, offer.notice_s, offer.boot_s, offer.gpus, offer.gpu_model,
+                offer.devices,
                 refused, probe.scope if probe else "",
             )  # fmt: skip
             groups.setdefault(key, []).append(offer)
@@ -131,7 +132,7 @@ class OfferBook:
     def _shape(self, offer: Offer) -> Shape:
         key = (
             offer.gpu_model, offer.gpus, offer.gpu_memory_gib, offer.links_gbps, offer.cpus,
-            offer.memory_gib, offer.architecture,
+            offer.memory_gib, offer.architecture, offer.devices,
         )  # fmt: skip
         shape = self._shapes.get(key)
         if shape is None:

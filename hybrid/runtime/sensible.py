@@ -73,7 +73,11 @@ def _machine_fault(offer: Offer) -> str | None:
             return f"its {name} is {figure}"
     if offer.gpus < 0 or (offer.gpus and not offer.gpu_model):
         return f"it has {offer.gpus} GPUs of model {offer.gpu_model!r}"
-    models = (offer.gpu_model,) * offer.gpus
+    if offer.devices and len(offer.devices) != offer.gpus:
+        return f"it has {offer.gpus} GPUs, and {len(offer.devices)} are described"
+    if not all(math.isfinite(gib) and gib >= 0 for _, gib in offer.devices):
+        return f"the memory of its GPUs is {', '.join(str(gib) for _, gib in offer.devices)}"
+    models = offer.models
     return _links_fault(offer.links_gbps, models, tuple(map(str, range(offer.gpus))))
 
 

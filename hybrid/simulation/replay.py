@@ -438,10 +438,12 @@ def node_of_offer(
             Gpu(
                 id=GpuId(f"{node_id}-gpu{index}"),
                 index=index,
-                model=offer.gpu_model,
-                memory_gib=offer.gpu_memory_gib,
+                model=model,
+                memory_gib=memory_gib,
             )
-            for index in range(offer.gpus)
+            for index, (model, memory_gib) in enumerate(
+                zip(offer.models, offer.memories_gib, strict=True)
+            )
         ),
         links_gbps=offer.links_gbps,
         cpus=offer.cpus,

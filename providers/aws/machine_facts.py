@@ -7,7 +7,8 @@ from typing import Any
 
 from hybrid.hardware.catalogue import UnknownGpuModel, identify_ec2
 from hybrid.hardware.machine_types import UnknownMachineType, machine_type
-from hybrid.topology.presets import default_preset, preset
+from hybrid.hardware.model import GpuModel
+from hybrid.topology.presets import default_preset, join, preset
 from providers.offering import MachineFacts
 
 
@@ -37,21 +38,31 @@ def _facts(row: Mapping[str, Any]) -> MachineFacts | None:
             memory_gib=memory_gib,
             architecture=architecture,
         )
-    first = listed[0]
-    count = int(first["Count"])
-    try:
-        model = identify_ec2(first["Name"], float(first["MemoryInfo"]["SizeInMiB"]))
-    except UnknownGpuModel:
-        return None
-    graph = preset(_links(str(row["InstanceType"]), model.key, count), model.key, count)
+    groups: list[tuple[GpuModel, int]] = []
+    for each in listed:
+        try:
+            model = identify_ec2(each["Name"], float(each["MemoryInfo"]["SizeInMiB"]))
+        except UnknownGpuModel:
+            return None
+        groups.append((model, int(each["Count"])))
+    first, count = groups[0]
+    graph = preset(_links(str(row["InstanceType"]), first.key, count), first.key, count)
+    for model, more in groups[1:]:
+        # GPUs of two models meet over PCIe
+        other = preset(default_preset(model.key, more), model.key, more)
+        graph = join(graph, other, min(first.pcie_gbps, model.pcie_gbps))
+    mixed = len({model.key for model, _ in groups}) > 1
     return MachineFacts(
-        gpus=count,
-        gpu_model=model.key,
-        gpu_memory_gib=model.usable_memory_gib,
+        gpus=graph.count,
+        gpu_model=first.key,
+        gpu_memory_gib=first.usable_memory_gib,
         links_gbps=graph.gbps,
         cpus=cpus,
         memory_gib=memory_gib,
         architecture=architecture,
+        devices=tuple((m.key, m.usable_memory_gib) for m, n in groups for _ in range(n))
+        if mixed
+        else (),
     )
 
 

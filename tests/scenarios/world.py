@@ -154,6 +154,8 @@ def _offers(world: dict[str, Any], pools: dict[PoolName, Pool]) -> dict[str, Off
         pool = pools[PoolName(given["pool"])].spec
         assert isinstance(pool, BurstPool)
         count, model = int(given.get("gpus", 1)), given.get("model", "a100-sxm4-80gb")
+        mixed = given.get("models", ())  # of each GPU, where they differ
+        count, model = (len(mixed), mixed[0]) if mixed else (count, model)
         market = Market(given.get("market", "on_demand"))
         price = to_micros_dec(given["price"])
         zone = given.get("zone", pool.zones[0].name)
@@ -184,6 +186,7 @@ def _offers(world: dict[str, Any], pools: dict[PoolName, Pool]) -> dict[str, Off
             quota_left=None if isinstance(given.get("quota"), dict) else given.get("quota"),
             quota_family=given.get("family", ""),
             quota=_quota(given.get("quota")),
+            devices=tuple((m, MODELS[m].usable_memory_gib) for m in mixed),
         )
     return offers
 
@@ -253,7 +256,15 @@ def _claim_node(claim: Claim) -> Node:
         joined_at=claim.ready_at or NOW,
         hostname=name,
         claim_id=claim.id,
-        gpus=_gpus(name, offer.gpu_model, offer.gpus),
+        gpus=tuple(
+            replace(gpu, model=model, memory_gib=memory_gib)
+            for gpu, model, memory_gib in zip(
+                _gpus(name, offer.gpu_model, offer.gpus),
+                offer.models,
+                offer.memories_gib,
+                strict=True,
+            )
+        ),
         links_gbps=offer.links_gbps,
         cpus=offer.cpus,
         memory_gib=offer.memory_gib,
