@@ -5,18 +5,27 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUN_STAMP := .venv/.run-$(shell cksum requirements.lock pyproject.toml | cksum | cut -d' ' -f1)
 DEV_STAMP := .venv/.dev-$(shell cksum requirements-dev.lock pyproject.toml | cksum | cut -d' ' -f1)
+EXAMPLES := .venv/examples
+EXAMPLES_LOCK := docs/examples/pytorch/requirements.lock
+EXAMPLES_STAMP := $(EXAMPLES)/.$(shell cksum $(EXAMPLES_LOCK) | cut -d' ' -f1)
+# where PyTorch's wheels for CPUs are, if pip does not find them where it looks by itself
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Nothing stays behind outside the checkout: what tests write to the temporary folder goes with it.
 # A server that the tests start as another user must be able to enter it.
 IN_OWN_TMP := sh -c 'tmp=$$(mktemp -d) && chmod 755 "$$tmp" && TMPDIR="$$tmp" "$$0" "$$@"; code=$$?; rm -rf "$$tmp"; exit $$code'
 
-.PHONY: demo test check lint types imports coverage soak bench dev lock clean
+.PHONY: demo test test-examples check lint types imports coverage soak bench dev lock clean
 
 demo: $(RUN_STAMP)
 	$(BIN)/hybrid demo
 
 test: $(DEV_STAMP)
 	$(IN_OWN_TMP) $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+# the examples with what they need, PyTorch for CPUs, in an environment of its own
+test-examples: $(DEV_STAMP) $(EXAMPLES_STAMP)
+	HYBRID_EXAMPLES_PYTHON=$(CURDIR)/$(EXAMPLES)/bin/python $(IN_OWN_TMP) $(BIN)/python -m pytest docs/examples
 
 check: lint types imports coverage
 
@@ -64,6 +73,12 @@ $(DEV_STAMP): .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	@touch $@ $(RUN_STAMP)
+
+$(EXAMPLES_STAMP): $(EXAMPLES_LOCK) | .venv/bin/python
+	$(PYTHON) -m venv $(EXAMPLES)
+	$(EXAMPLES)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(EXAMPLES_LOCK) || \
+	  $(EXAMPLES)/bin/pip install --quiet --disable-pip-version-check --require-hashes --extra-index-url $(TORCH_INDEX) -r $(EXAMPLES_LOCK)
+	@touch $@
 
 clean:
 	rm -rf .venv build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -16,7 +16,7 @@ from hybrid.agent.config import Cloud
 
 _log = structlog.get_logger(__name__)
 
-POLL_S = 2.0
+POLL_S = 1.0
 _TIMEOUT_S = 2.0
 _TOKEN_TTL_S = 21_600
 _GCE_WAIT_S = 60
@@ -61,7 +61,7 @@ class AwsMetadata:
 
     @property
     def pause_s(self) -> float:
-        """EC2 asks for a poll every five seconds at most; half that leaves time to act."""
+        """EC2 asks for a poll every five seconds at least; the sooner, the more time to act."""
         return POLL_S
 
     def machine_id(self) -> str | None:

@@ -61,6 +61,13 @@ class StopCause(StrEnum):
     NODE_LOST = "node_lost"
 
     @property
+    def moves(self) -> bool:
+        """Whether the job is to go on elsewhere as soon as it can, because its machine is taken.
+
+        Its next place is chosen, and a machine asked for, while the old one still runs."""
+        return self is StopCause.INTERRUPTION
+
+    @property
     def hardness(self) -> int:
         """Position in the order of hardness; larger is harder."""
         return list(StopCause).index(self)

@@ -82,6 +82,12 @@ class Run:
         return self.state is not RunState.ENDED
 
     @property
+    def moving(self) -> bool:
+        """Whether the run is being stopped only to go on elsewhere: its machine is taken."""
+        stopping = self.state is RunState.STOPPING
+        return stopping and self.stop_cause is not None and self.stop_cause.moves
+
+    @property
     def node_ids(self) -> tuple[NodeId, ...]:
         """The nodes it runs on, in rank order."""
         return tuple(slot.node_id for slot in self.slots)

@@ -183,7 +183,7 @@ class Bursting:
             adoption = self.adoptions.get(id_)
             if adoption is not None and not adoption.machines:
                 continue
-            if waiting.ready_at > self.ws.now:
+            if waiting.ready_at > self.ws.now and self.ws.moving(id_) is None:
                 continue
             if waiting.cls.deadline_at is None and schedule.starts.follows(id_):
                 continue  # in a column with others

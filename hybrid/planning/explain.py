@@ -105,6 +105,14 @@ class Explainer:
         sentence = f"is being stopped ({str(cause).replace('_', ' ')})"
         if words:
             sentence += f": {words}"
+        burst = self.outcome.bursts.get(job.id)
+        adoption = self.outcome.adoptions.get(job.id)
+        offer = burst.offer if burst is not None else None
+        if adoption is not None:
+            offer = adoption.claims[0].offer
+        if offer is not None:
+            chosen = f"offer:{offer.id}"
+            sentence += f"; goes on on a {offer.machine_type} of {offer.pool} asked for it"
         return self._decision(job.id, verdict, sentence, chosen, alternatives)
 
     # --- jobs that wait -----------------------------------------------------------------------

@@ -199,18 +199,33 @@ class _Linter:
                     words = f"{len(slot.gpu_ids)} of {wanted.gpus} GPUs on {slot.node_id}"
                     self._say("slot_in_part", run.id, words)
         bundle_of = {id(action): bundle.id for bundle in self.bundles for action in bundle.actions}
+        moving = self._moving()
         by_job: dict[JobId, list[OpenClaim]] = {}
         for action in opened:
             by_job.setdefault(action.claim.job_id, []).append(action)
         for job_id, claims in sorted(by_job.items()):
             job = self.snapshot.jobs.get(job_id)
-            if job is None or job.state is not JobState.PENDING:
+            if job is None or (job.state is not JobState.PENDING and job_id not in moving):
                 self._say("not_pending", job_id, "gets machines but is not pending")
             elif len(claims) != job.spec.resources.nodes:
                 words = f"{len(claims)} of {job.spec.resources.nodes} machines"
                 self._say("gang_in_part", job_id, words)
             if len({bundle_of[id(action)] for action in claims}) > 1:
                 self._say("gang_torn", job_id, "its machines are in several bundles")
+
+    def _moving(self) -> set[JobId]:
+        """Jobs whose runs are being stopped because their machines are taken."""
+        stops = {
+            action.run_id: action.cause
+            for bundle in self.bundles
+            for action in bundle.actions
+            if isinstance(action, Stop)
+        }
+        return {
+            run.job_id
+            for run in self.snapshot.runs.values()
+            if run.live and (run.moving or ((cause := stops.get(run.id)) and cause.moves))
+        }
 
     # --- claims and money ---------------------------------------------------------------------
 

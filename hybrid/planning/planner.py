@@ -207,7 +207,11 @@ def _ask(ws: Workspace, job: Job, burst: Burst) -> None:
     )
     version = ws.snapshot.pools[burst.offer.pool].version
     rests_on = (job_ref(job), RowRef(kind="pool", id=pool.name, version=version))
-    ws.add(f"burst:{job.id}", opened, rests_on)
+    run = ws.run_of.get(job.id)
+    if run is not None and run.id in ws.stops:
+        ws.add_to(f"stop:{run.id}", opened, rests_on)
+    else:
+        ws.add(f"burst:{job.id}", opened, rests_on)
 
 
 def _bargain(ws: Workspace, job: Job, burst: Burst) -> Bargain | None:

@@ -26,8 +26,8 @@ def pending_jobs(ws: Workspace) -> list[Job]:
 
 
 def queue(ws: Workspace) -> list[Waiting]:
-    """Pending jobs, and those that are stopping to come home, in the order in which they are
-    served.
+    """Pending jobs, and those that are stopping to come home or to go on elsewhere, in the order in
+    which they are served.
 
     Jobs that were given their place but have not begun there take part in the ordering as if they
     still waited, and are then left out: the turns of the others are those of the plan that placed
@@ -39,6 +39,10 @@ def queue(ws: Workspace) -> list[Waiting]:
         for run in return_home.stopping_for_home(ws).values()
         if run.job_id in ws.snapshot.jobs
     }
+    for job_id in sorted(ws.run_of):
+        run = ws.moving(job_id)
+        if run is not None:
+            coming[job_id] = return_home.returning(ws, run, ws.snapshot.jobs[job_id])
     jobs = pending + [ws.snapshot.jobs[job_id] for job_id in sorted(coming)]
     usage = dict(ws.snapshot.usage_gpu_s)
     team_gpus: dict[str, int] = {}

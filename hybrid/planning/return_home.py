@@ -170,7 +170,9 @@ def words(coming: Homecoming) -> str:
 
 
 def returning(ws: Workspace, run: Run, job: Job) -> Waiting:
-    """The job as one that waits for its home slot until its run is over."""
+    """The job as one that waits for its next slot until its run is over."""
+    if not job.spec.checkpoint.enabled:
+        return Waiting(job.id, ws.classes.of(job), ws.now + ws.stop_time_s(run, job))
     left = ws.unstopped_left(run, job)
     cls = ws.classes.with_work(job, Duration(left.mean_s * run.speed, left.sd_s * run.speed))
     return Waiting(job.id, cls, ws.now + ws.stop_time_s(run, job))

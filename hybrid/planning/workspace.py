@@ -189,6 +189,16 @@ class Workspace:
             return run.stop_cause or StopCause.DRAIN
         return None
 
+    def moving(self, job_id: JobId) -> Run | None:
+        """The job's run if it is being stopped, now or by this plan, only to go on elsewhere."""
+        run = self.run_of.get(job_id)
+        job = self.snapshot.jobs.get(job_id)
+        if run is None or job is None or job.cancel_requested:
+            return None
+        planned = self.stops.get(run.id)
+        moving = run.moving if planned is None else planned.cause.moves
+        return run if moving else None
+
     def left_of(self, run: Run) -> Duration:
         """How long a live run still holds its slots."""
         job = self.snapshot.jobs.get(run.job_id)
@@ -234,6 +244,20 @@ class Workspace:
         action = Stop(run_id=run.id, cause=cause, words=words, by=by)
         self.stops[run.id] = action
         return action
+
+    def add_to(self, id_: str, actions: Iterable[Action], rests_on: Iterable[RowRef]) -> None:
+        """More actions for a bundle that is there already: they change the same rows. A new one if
+        there is none."""
+        for place, bundle in enumerate(self.bundles):
+            if bundle.id == id_:
+                more = (ref for ref in rests_on if ref not in bundle.rests_on)
+                self.bundles[place] = ActionBundle(
+                    id=id_,
+                    actions=(*bundle.actions, *actions),
+                    rests_on=(*bundle.rests_on, *more),
+                )
+                return
+        self.add(id_, actions, rests_on)
 
     def fail(self, job: Job, reason: Reason, *, cancelled: bool = False) -> None:
         """Plan the end of a pending job."""
@@ -376,7 +400,7 @@ class Workspace:
             for _, gang in sorted(gangs.items()):
                 waits = (
                     job is not None
-                    and job.state is JobState.PENDING
+                    and (job.state is JobState.PENDING or self.moving(job_id) is not None)
                     and not job.cancel_requested
                     and job_id not in self.refused
                     and job_id not in covering

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -81,10 +82,16 @@ def wait_output(handle: GuardianHandle, text: str) -> None:
     wait_for(lambda: log.exists() and text in log.read_text(errors="replace"))
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
-    yield node
+@contextlib.contextmanager
+def ended_with_it(node: Node) -> Iterator[Node]:
+    """Nothing of the node outlives the test."""
+    try:
+        yield node
+    finally:
+        _end(node)
+
+
+def _end(node: Node) -> None:
     for handle in node.handles:
         guardian = handle.status().guardian
         if guardian is not None:
@@ -92,3 +99,9 @@ def node(tmp_path: Path) -> Iterator[Node]:
         wait_for(lambda h=handle: not h.is_alive())  # type: ignore[misc]
         for stat in marked_with(handle.run_dir):
             os.kill(stat.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    with ended_with_it(Node(tmp_path)) as node:
+        yield node
