@@ -83,7 +83,9 @@ class Bursting:
         while True:
             self.schedule = self._schedule()
             if self.complete and self._accept(self.schedule):
-                self.complete = self.ws.evaluations <= self.ws.snapshot.evaluation_budget
+                # a further round costs a schedule of all that wait, besides the one to come
+                next_ = self.ws.evaluations + 2 * len(self.waiting)
+                self.complete = next_ <= self.ws.snapshot.evaluation_budget
             elif not self._home_after_all():
                 return
 

@@ -19,7 +19,7 @@ _LEAST_BUDGET = 1_000
 _LEAST_MEASURED = 1_000
 """Plans of fewer evaluations say nothing about the rate: they are all preparation."""
 
-_WEIGHT = 0.2
+_WEIGHT = 0.5
 """Of the newest measurement; the first stands alone."""
 
 
