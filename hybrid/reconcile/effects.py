@@ -362,13 +362,21 @@ def _acknowledgements(
 def _forgettings(world: World, observation: Observation) -> Iterator[ForgetNode]:
     """Machines of claims that are over, once no live run names them: a server that lives for years
     must not list every machine it ever had."""
+    over = {
+        report.claim_id
+        for source in observation.engines.values()
+        if isinstance(source, Known)
+        for report in source.value.nodes
+        if report.claim_id is not None and report.claim_id not in world.claims
+    }
+    if not over:
+        return
     busy = {node_id for run in world.runs.values() for node_id in run.node_ids}
     for engine, source in sorted(observation.engines.items()):
         if not isinstance(source, Known):
             continue
         for report in source.value.nodes:
-            over = report.claim_id is not None and report.claim_id not in world.claims
-            if over and report.id not in world.nodes and report.id not in busy:
+            if report.claim_id in over and report.id not in world.nodes and report.id not in busy:
                 yield ForgetNode(node_id=report.id, engine=engine)
 
 

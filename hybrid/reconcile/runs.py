@@ -6,7 +6,7 @@ another run of the job be planned; silence alone ends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import NodeId, RunId
@@ -42,7 +42,11 @@ def ranks_by_run(observation: Observation) -> dict[RunId, dict[int, RankReport]]
     for source in observation.engines.values():
         if isinstance(source, Known):
             for report in source.value.ranks:
-                found.setdefault(report.run_id, {})[report.rank] = report
+                ranks = found.get(report.run_id)
+                if ranks is None:
+                    found[report.run_id] = {report.rank: report}
+                else:
+                    ranks[report.rank] = report
     return found
 
 
@@ -50,12 +54,29 @@ def sync_runs(drafts: Drafts, observation: Observation, lessons: Lessons, rules:
     """Bring runs and jobs to what their nodes say."""
     reports = ranks_by_run(observation)
     nodes = _nodes_by_id(observation)
+    there = {node.id for node in drafts.nodes() if node.state not in _BEYOND}
     for run in list(drafts.runs()):
         job = drafts.job(run.job_id)
         if run.live and job is not None:
             ranks = reports.get(run.id, {})
+            if _goes_on(run, job, ranks, there):
+                continue
             lost = _lost_ranks(drafts, run, ranks) | _never_begun(run, ranks, nodes, rules)
             _sync_run(drafts, run, job, ranks, lost, observation.at, lessons, rules)
+
+
+def _goes_on(run: Run, job: Job, ranks: Ranks, there: Collection[NodeId]) -> bool:
+    """Whether all of the run is there and running, with nothing saved that is not known yet. Hot:
+    so it is with most runs, and there is nothing more to ask about them."""
+    if run.state is not RunState.RUNNING or len(ranks) != len(run.slots):
+        return False
+    for report in ranks.values():
+        if report.phase is not RankPhase.RUNNING:
+            return False
+        saved = report.checkpoint
+        if saved is not None and (job.checkpoint is None or not _not_newer(saved, job.checkpoint)):
+            return False
+    return all(slot.node_id in there for slot in run.slots)
 
 
 def _nodes_by_id(observation: Observation) -> dict[NodeId, NodeReport]:

@@ -36,10 +36,11 @@ def sync(world: World, observation: Observation, rules: SyncRules) -> tuple[Bund
 
 
 def _mark_idle(drafts: Drafts, now: float) -> None:
+    with_nodes = [claim for claim in drafts.claims() if claim.state in _WITH_NODE]
+    if not with_nodes:
+        return
     busy = {claim_id for run in drafts.runs() if run.live for claim_id in run.claim_ids}
-    for claim in list(drafts.claims()):
-        if claim.state not in _WITH_NODE:
-            continue
+    for claim in with_nodes:
         if claim.id in busy:
             if claim.idle_since is not None:
                 drafts.draft(f"claim:{claim.id}").put(replace(claim, idle_since=None))

@@ -110,6 +110,7 @@ class SimEngine:
             if rank is not None and rank.ended_at is None and node.hears:
                 self._check(node, epoch)
                 rank.ask_to_stop(cause, now, now + min(grace_s, self._stop_s))
+                self._runs[run_id].quiet_until = 0.0
 
     def acknowledge(self, run_id: RunId) -> None:
         """Forget an ended run, and what was ordered of it."""
@@ -157,10 +158,11 @@ class SimEngine:
         now = self._clock.now()
         self.work(now)
         node.dead = True
-        for rank in node.runs.values():
+        for run_id, rank in node.runs.items():
             if rank.ended_at is None:
                 rank.silenced = True
                 rank.end(now, KILLED, None)
+                self._runs[run_id].quiet_until = 0.0
 
     def work(self, now: float) -> None:
         """Let every node go on until ``now``: runs finish, stop, save, or lose their lease."""
@@ -170,6 +172,8 @@ class SimEngine:
                 if node.orders:
                     self._take_orders(node)
         for run in list(self._going.values()):
+            if now < run.quiet_until:
+                continue  # hot: a lease that has been heard of since only ends later
             lease_ends = {id_: self._lease_end(id_) for id_ in run.order.run.node_ids}
             if not run.go_on(now, lease_ends):
                 del self._going[run.order.run.id]
@@ -201,6 +205,7 @@ class SimEngine:
             self.lives.append(run)
         rank = SimRank(rank=ordered.rank, node_id=node.report.id, started_at=now)
         run.ranks[ordered.rank] = node.runs[order.run.id] = rank
+        run.quiet_until = 0.0
         if ordered.stop is not None:
             rank.ask_to_stop(ordered.stop, now, now)
         self._going[order.run.id] = run

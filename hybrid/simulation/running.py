@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from hybrid.domain.ids import NodeId
@@ -54,6 +55,8 @@ class SimRun:
     commit_s: float
     ranks: dict[int, SimRank] = field(default_factory=dict)
     saves: list[Checkpoint] = field(default_factory=list)
+    quiet_until: float = 0.0
+    """Until then nothing comes of itself; set it to 0 when something is done to the run."""
 
     @property
     def began_at(self) -> float | None:
@@ -95,6 +98,7 @@ class SimRun:
             at, code, cause, number = min(ends, key=lambda end: (end[0], end[3]))
             self._save_what_is_due(min(now, at))
             if at > now:
+                self.quiet_until = min(at, self._next_save_at(now))
                 return True
             if code == EXIT_CHECKPOINTED and self.halted_at is None:
                 self._save(at)
@@ -140,6 +144,13 @@ class SimRun:
         ends.append((rank.started_at + spec.walltime, KILLED, StopCause.TIMEOUT))
         ends.append((lease_end, KILLED, StopCause.LEASE))
         return min(ends, key=lambda end: end[0])
+
+    def _next_save_at(self, now: float) -> float:
+        """When the next periodic checkpoint falls due."""
+        terms, began = self.order.job.spec.checkpoint, self.began_at
+        if not terms.enabled or began is None or self.halted_at is not None:
+            return math.inf
+        return began + ((now - began) // terms.interval + 1.0) * terms.interval
 
     def _save_what_is_due(self, until: float) -> None:
         """The newest of the periodic checkpoints that fell due."""
