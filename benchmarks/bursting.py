@@ -49,7 +49,7 @@ LONGEST_RUN_S = 90 * 86_400.0
 MEAN_WANTED, WORST_WANTED, NOISY_WANTED = 0.80, 0.87, 0.90
 
 POLICY = """
-scheduling: shortest_predicted
+scheduling: {{strategy: shortest_predicted, improve: false}}
 priority_classes:
   normal: {{value_per_hour: {value}, max_wait: 30d}}
 burst: {{enabled: true, margin_usd: 0, margin: 0}}

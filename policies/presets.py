@@ -51,7 +51,8 @@ ABOUT: Mapping[str, str] = MappingProxyType(
         Strategy.PRIORITY: "By class and age; a higher class may preempt. On the premises only.",
         Strategy.FAIR_SHARE: "The team with the smallest share is next. On the premises only.",
         Strategy.SHORTEST_PREDICTED: (
-            "Within a class the job expected to end soonest is next. On the premises only."
+            "Within a class the job that keeps others waiting least per dollar of its time is next."
+            " On the premises only."
         ),
         Strategy.BEST_FIT: (
             "Within a class the widest job is next, in the tightest place. On the premises only."

@@ -46,6 +46,13 @@ class Scheduling(Written):
     strategy: Strategy = Field(
         default=Strategy.BREAK_EVEN, description="The preset that this document refines."
     )
+    improve: bool = Field(
+        default=True,
+        description=(
+            "Whether other orders of jobs that rank alike are tried, and the cheapest kept."
+            " Under break_even and shortest_predicted."
+        ),
+    )
 
     @classmethod
     def __get_pydantic_json_schema__(

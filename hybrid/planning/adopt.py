@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import JobId
 from hybrid.domain.reasons import Reason
-from hybrid.planning.choices import Choices, Waiting
+from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import fits, offer_shape
 from hybrid.planning.options import (
@@ -24,6 +25,8 @@ from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import burst as burst_rules
 from policies import spot as spot_rules
+
+_NOTHING_GIVEN: Mapping[JobId, Start] = MappingProxyType({})
 
 _LEAST_BOOT_S = 1.0
 """A machine that should have been there is expected any moment."""
@@ -115,14 +118,22 @@ def schedule_of(
     waiting: Sequence[Waiting],
     adoptions: Mapping[JobId, Adoption],
     leave_out: Collection[JobId] = (),
+    given: Mapping[JobId, Start] = _NOTHING_GIVEN,
 ) -> Schedule:
-    """One pass over the queue: first jobs whose own machines are there, on these; then those for
-    which room is made; then all others in order. Jobs whose machines are on their way, and those
-    to ``leave_out``, are not in it."""
+    """One pass over the queue: first the starts that are ``given``; then jobs whose own machines
+    are there, on these; then those for which room is made; then all others in order. Jobs whose
+    machines are on their way, and those to ``leave_out``, are not in it."""
     schedule = Schedule(ws, choices)
+    if given:
+        for job in waiting:
+            start = given.get(job.job_id)
+            if start is not None and job.job_id not in leave_out:
+                schedule.take(start, job.cls)
     for job in waiting:
         adoption = adoptions.get(job.job_id)
-        if adoption is not None and adoption.machines and job.job_id not in leave_out:
+        if adoption is None or job.job_id in schedule.starts:
+            continue
+        if adoption.machines and job.job_id not in leave_out:
             start = schedule.find(replace(job, now_only=True, machines=adoption.machines))
             if start is not None:
                 schedule.take(start, job.cls)

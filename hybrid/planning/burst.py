@@ -10,8 +10,9 @@ counts at most up to that job's own best alternative.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from hybrid.domain.ids import JobId
 from hybrid.domain.offer import Offer
@@ -39,6 +40,7 @@ _ROUNDS = 12
 """Most rounds in a long queue."""
 
 _NEVER = math.inf
+_NOTHING_GIVEN: Mapping[JobId, Start] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,11 @@ class Bursting:
         cloud: Cloud,
         waiting: Sequence[Waiting],
         adoptions: Mapping[JobId, Adoption],
+        *,
+        given: Mapping[JobId, Start] = _NOTHING_GIVEN,
+        staying: Collection[JobId] = (),
     ) -> None:
+        """``given`` are starts that stand; jobs ``staying`` go to no cloud."""
         self.ws = ws
         self.choices = choices
         self.cloud = cloud
@@ -73,7 +79,8 @@ class Bursting:
         self._in_order = waiting
         self._positions = {job.job_id: position for position, job in enumerate(waiting)}
         self.adoptions = dict(adoptions)
-        self._staying: set[JobId] = set()
+        self._given = given
+        self._staying: set[JobId] = set(staying)
         self.bursts: dict[JobId, Burst] = {}
         self.schedule = Schedule(ws, choices)
         self.complete = True
@@ -89,6 +96,24 @@ class Bursting:
             elif not self._home_after_all():
                 return
 
+    def send_first(self, job_id: JobId) -> bool:
+        """Send this job to a cloud before any other is weighed, if it gains enough as things are;
+        whether it went."""
+        schedule = self._schedule()
+        for candidate in self._candidates(schedule, self._most_shortened(schedule)):
+            if candidate.waiting.job_id == job_id:
+                judged = self._judged(candidate, schedule)
+                if judged is not None:
+                    self._take(judged, judged.offer)
+                    return True
+        return False
+
+    def take_again(self, bursts: Mapping[JobId, Burst]) -> None:
+        """Choose what was chosen before."""
+        for job_id, burst in bursts.items():
+            self.cloud.take(burst.option, burst.offer, self.ws.snapshot.jobs[job_id])
+            self.bursts[job_id] = burst
+
     def give_back(self) -> None:
         """Undo all choices of machines."""
         for job_id, burst in self.bursts.items():
@@ -99,7 +124,9 @@ class Bursting:
         left_out = set(self.bursts)
         if without is not None:
             left_out.add(without)
-        return schedule_of(self.ws, self.choices, self._in_order, self.adoptions, left_out)
+        return schedule_of(
+            self.ws, self.choices, self._in_order, self.adoptions, left_out, self._given
+        )
 
     # --- one round ----------------------------------------------------------------------------
 
@@ -144,35 +171,52 @@ class Bursting:
     def _accept_exactly(self, schedule: Schedule) -> bool:
         """Accept the candidate with the largest gain, each found by scheduling without it.
 
-        What others gain is at most what they wait, so a candidate that could not be better than
-        the best so far even then is not looked at.
+        What others gain is at most what they wait, and those in front gain nothing, so a candidate
+        that could not be better than the best so far even then is not looked at.
         """
-        waits = sum(self._waiting_micros(job, schedule) for job in self.waiting)
-        candidates = self._candidates(schedule, lambda _start: waits)
+        candidates = self._candidates(schedule, self._most_shortened(schedule))
         candidates.sort(key=lambda c: (-c.gain, c.position))
         best: Candidate | None = None
         most = max(_EXACT_CANDIDATES, _EXACT_STARTS // max(len(self.waiting), 1))
         for candidate in candidates[:most]:
             if best is not None and candidate.gain <= best.gain:
                 break
-            shortened = self._shortened_exactly(candidate, schedule)
-            gain = candidate.gain - candidate.shortened + shortened
-            judged = replace(candidate, gain=gain, shortened=shortened)
-            if self._worth_it(judged) and (best is None or self._before(judged, best)):
+            judged = self._judged(candidate, schedule)
+            if judged is not None and (best is None or self._before(judged, best)):
                 best = judged
         if best is None:
             return False
         self._take(best, best.offer)
         return True
 
+    def _judged(self, candidate: Candidate, schedule: Schedule) -> Candidate | None:
+        """The candidate with what others truly gain; None if that is not enough."""
+        shortened = self._shortened_exactly(candidate, schedule)
+        gain = candidate.gain - candidate.shortened + shortened
+        judged = replace(candidate, gain=gain, shortened=shortened)
+        return judged if self._worth_it(judged) else None
+
     def _before(self, one: Candidate, other: Candidate) -> bool:
         """Whether to accept one before the other: by gain, because each changes what the others
         would gain."""
         return (-one.gain, one.position) < (-other.gain, other.position)
 
-    def _waiting_micros(self, job: Waiting, schedule: Schedule) -> float:
-        start = schedule.starts.get(job.job_id)
-        return 0.0 if start is None else job.cls.value_per_s * (start.at - self.ws.now)
+    def _most_shortened(self, schedule: Schedule) -> Callable[[Start], float]:
+        """Bounds of what the others gain when a job leaves: those served after it, whose waits end,
+        up to their own alternative."""
+        cache: dict[int, tuple[CloudOption, Offer, int] | None] = {}
+        behind: dict[JobId, float] = {}
+        total = 0.0
+        for waiting in reversed(urgent_first(self.ws, self.waiting)):
+            behind[waiting.job_id] = total
+            start = schedule.starts.get(waiting.job_id)
+            if start is None or start.at <= self.ws.now:
+                continue
+            waits = waiting.cls.value_per_s * (start.at - self.ws.now)
+            option = self._best(cache, waiting)
+            over = 0.0 if option is None else max(start.micros - option[0].micros, 0.0)
+            total += max(waits - over, 0.0)
+        return lambda start: behind[start.job_id]
 
     def _candidates(self, schedule: Schedule, relief: Callable[[Start], float]) -> list[Candidate]:
         """Jobs that a cloud may be worth it for, if others gain as much as ``relief`` says."""
@@ -180,7 +224,7 @@ class Bursting:
         found = []
         for position, waiting in enumerate(self.waiting):
             id_ = waiting.job_id
-            if id_ in self.bursts or id_ in self._staying:
+            if id_ in self.bursts or id_ in self._staying or id_ in self._given:
                 continue
             adoption = self.adoptions.get(id_)
             if adoption is not None and not adoption.machines:
@@ -195,7 +239,7 @@ class Bursting:
             option = self._best(best, waiting)
             if option is None:
                 continue
-            home = self.home_micros(waiting, start)
+            home = home_micros(self.ws, waiting, start)
             direct = home - option[0].micros
             shortened = 0.0 if start is None else relief(start)
             candidate = Candidate(
@@ -217,22 +261,6 @@ class Bursting:
             if found is not None:
                 cache[index] = (*found, found[0].micros - _value_part(waiting, found[0]))
         return cache[index]
-
-    def home_micros(self, waiting: Waiting, start: Start | None) -> float:
-        """What staying costs; infinite when the job fits nowhere, or would miss a deadline that
-        a cloud meets."""
-        if start is None:
-            return _NEVER
-        cls = waiting.cls
-        if cls.deadline_at is not None:
-            left_s = cls.deadline_at - self.ws.now
-            finish = start.wait.then(start.run)
-            late = spot_rules.deadline_refusal(
-                finish.mean_s - left_s, finish.probability_beyond(left_s), self.ws.policy
-            )
-            if late is not None:
-                return _NEVER
-        return start.micros
 
     def _worth_it(self, candidate: Candidate) -> bool:
         if math.isinf(candidate.gain):
@@ -300,6 +328,8 @@ class Bursting:
         margin = burst_rules.margin_micros(0, self.ws.policy)
         changed = False
         for waiting in self._in_order:
+            if waiting.job_id in self._given:
+                continue
             burst = self.bursts.get(waiting.job_id)
             adoption = self.adoptions.get(waiting.job_id)
             if burst is not None:
@@ -315,7 +345,7 @@ class Bursting:
                 continue
             late = replace(waiting, limit_micros=float(micros - margin), now_only=True)
             start = self.schedule.find(late)
-            if start is None or self.home_micros(waiting, start) == _NEVER:
+            if start is None or home_micros(self.ws, waiting, start) == _NEVER:
                 continue
             if adoption is not None and not adoption.machines:
                 self.schedule.take(start, waiting.cls)
@@ -340,6 +370,23 @@ class Bursting:
         for view in self.ws.nodes:
             if view.claim in adoption.claims:
                 view.kept_for = None
+
+
+def home_micros(ws: Workspace, waiting: Waiting, start: Start | None) -> float:
+    """What staying costs; infinite when the job fits nowhere, or would miss a deadline that a
+    cloud meets."""
+    if start is None:
+        return _NEVER
+    cls = waiting.cls
+    if cls.deadline_at is not None:
+        left_s = cls.deadline_at - ws.now
+        finish = start.wait.then(start.run)
+        late = spot_rules.deadline_refusal(
+            finish.mean_s - left_s, finish.probability_beyond(left_s), ws.policy
+        )
+        if late is not None:
+            return _NEVER
+    return start.micros
 
 
 def _value_part(waiting: Waiting, option: CloudOption) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -23,8 +23,14 @@ from policies.priority import effective_rank, value_micros_per_hour
 from policies.sections import Strategy
 
 _OVERDUE, _NO_SLACK, _GUARANTEED, _OTHERS = range(4)
+
+_BY_SHARE = frozenset({Strategy.FAIR_SHARE, Strategy.BREAK_EVEN})
+_COST_DECIDES = frozenset({Strategy.SHORTEST_PREDICTED, Strategy.BREAK_EVEN})
+"""Strategies under which jobs that rank alike may be served in whatever order costs least."""
+
 _NOTHING: Mapping[JobId, float] = MappingProxyType({})
 _NOBODY: Mapping[str, int] = MappingProxyType({})
+_NO_PREFERENCE: Mapping[JobId, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -40,6 +46,96 @@ class _Place:
     within: tuple[float, float, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Where a job stands whatever it costs. Jobs of one ``group`` rank alike, groups are numbered
+    from the front; ``open`` where cost may decide among them, with ``team`` only among one team's
+    (its turn comes by share)."""
+
+    group: int
+    open: bool
+    team: str
+
+
+class Ranking:
+    """Jobs by tier, rank and share, and the orders that these allow."""
+
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        policy: PolicyDocument,
+        now: float,
+        usage_gpu_s: Mapping[str, float],
+        *,
+        predicted_s: Mapping[JobId, float] = _NOTHING,
+        team_gpus: Mapping[str, int] = _NOBODY,
+        no_slack: Collection[JobId] = (),
+    ) -> None:
+        """``usage_gpu_s`` is each team's decayed usage; ``predicted_s`` expected run times (where
+        there is none: the job's own ``expected_runtime``, else its walltime); ``team_gpus`` the
+        local GPUs each team holds now, for guarantees; ``no_slack`` the jobs that meet their
+        deadline only if they are served now."""
+        self._policy = policy
+        self._usage = usage_gpu_s
+        self._strategy = policy.scheduling.strategy
+        self._places = [_place(job, policy, now, predicted_s) for job in jobs]
+        _guarantee(self._places, policy, team_gpus)
+        late = frozenset(no_slack)
+        for place in self._places:
+            if place.tier > _NO_SLACK and place.job.id in late:
+                place.tier = _NO_SLACK
+
+    @property
+    def by_share(self) -> bool:
+        """Whether teams take turns."""
+        return self._strategy in _BY_SHARE
+
+    def order(self, preferred: Mapping[JobId, int] = _NO_PREFERENCE) -> tuple[JobId, ...]:
+        """All jobs, the one to be served first in front; ties end with the time of submission and
+        the id. Where cost may decide, jobs that rank alike go by their number in ``preferred``
+        first (a team's own jobs, where teams take turns).
+
+        Within a bucket of equal rank (``fair_share.rank_bucket``) it is the turn of the team with
+        the smallest share, and its share grows by what its job will use: many small jobs get a
+        team no more than a few large ones.
+        """
+        if self._strategy is Strategy.FIFO:
+            places = sorted(self._places, key=lambda p: (p.job.submitted_at, p.job.id))
+            return tuple(p.job.id for p in places)
+        places = sorted(self._places, key=lambda p: self._key(p, preferred))
+        if self.by_share:
+            return tuple(p.job.id for p in _by_share(places, self._policy, self._usage))
+        return tuple(p.job.id for p in places)
+
+    def ranks(self) -> dict[JobId, Rank]:
+        """Where each job stands."""
+        cost_decides = self._strategy in _COST_DECIDES
+        groups = sorted({(p.tier, _bucket(p)) for p in self._places})
+        number = {group: position for position, group in enumerate(groups)}
+        return {
+            p.job.id: Rank(
+                number[p.tier, _bucket(p)],
+                cost_decides and p.tier == _OTHERS,
+                p.job.team if self.by_share else "",
+            )
+            for p in self._places
+        }
+
+    def _key(self, place: _Place, preferred: Mapping[JobId, int]) -> tuple[float | str, ...]:
+        match self._strategy:
+            case Strategy.PRIORITY:
+                return (place.tier, *place.within)
+            case Strategy.SHORTEST_PREDICTED:
+                equals: tuple[float, ...] = _delay(place, self._policy)
+            case Strategy.BEST_FIT:
+                equals = (-place.demand_gpus,)
+            case _:
+                equals = ()
+        if preferred and place.tier == _OTHERS and self._strategy in _COST_DECIDES:
+            equals = (preferred.get(place.job.id, math.inf), *equals)
+        return (place.tier, _bucket(place), *equals, *place.within)
+
+
 def ordered(
     jobs: Iterable[Job],
     policy: PolicyDocument,
@@ -50,36 +146,12 @@ def ordered(
     team_gpus: Mapping[str, int] = _NOBODY,
     no_slack: Collection[JobId] = (),
 ) -> tuple[JobId, ...]:
-    """All ``jobs``, the one to be served first in front.
-
-    ``usage_gpu_s`` is each team's decayed usage; ``predicted_s`` expected run times (where there
-    is none: the job's own ``expected_runtime``, else its walltime); ``team_gpus`` the local GPUs
-    each team holds now, for guarantees; ``no_slack`` the jobs that meet their deadline only if
-    they are served now. Ties end with the time of submission and the id.
-
-    Within a bucket of equal rank (``fair_share.rank_bucket``) it is the turn of the team with the
-    smallest share, and its share grows by what its job will use: many small jobs get a team no
-    more than a few large ones.
-    """
-    strategy = policy.scheduling.strategy
-    if strategy is Strategy.FIFO:
-        return tuple(j.id for j in sorted(jobs, key=lambda j: (j.submitted_at, j.id)))
-    places = [_place(job, policy, now, predicted_s) for job in jobs]
-    _guarantee(places, policy, team_gpus)
-    late = frozenset(no_slack)
-    for place in places:
-        if place.tier > _NO_SLACK and place.job.id in late:
-            place.tier = _NO_SLACK
-    match strategy:
-        case Strategy.PRIORITY:
-            places.sort(key=lambda p: (p.tier, *p.within))
-        case Strategy.SHORTEST_PREDICTED:
-            places.sort(key=lambda p: (p.tier, _bucket(p), *_delay(p, policy), *p.within))
-        case Strategy.BEST_FIT:
-            places.sort(key=lambda p: (p.tier, _bucket(p), -p.demand_gpus, *p.within))
-        case _:
-            return tuple(p.job.id for p in _by_share(places, policy, usage_gpu_s))
-    return tuple(p.job.id for p in places)
+    """All ``jobs``, the one to be served first in front: what :class:`Ranking` says by itself."""
+    ranking = Ranking(
+        jobs, policy, now, usage_gpu_s,
+        predicted_s=predicted_s, team_gpus=team_gpus, no_slack=no_slack,
+    )  # fmt: skip
+    return ranking.order()
 
 
 def served_first(
@@ -148,12 +220,12 @@ def _guarantee(places: list[_Place], policy: PolicyDocument, team_gpus: Mapping[
 
 
 def _by_share(
-    places: list[_Place], policy: PolicyDocument, usage_gpu_s: Mapping[str, float]
+    places: Sequence[_Place], policy: PolicyDocument, usage_gpu_s: Mapping[str, float]
 ) -> Iterator[_Place]:
-    """Bucket by bucket; within one, team by team as their shares grow."""
+    """Bucket by bucket, which is how the places are sorted; within one, team by team as their
+    shares grow, each team's jobs in the order in which they stand."""
     usage = dict(usage_gpu_s)
     weight = {team: policy.team(team).weight for team in {p.job.team for p in places}}
-    places.sort(key=lambda p: (p.tier, _bucket(p), *p.within))
     for _, members in groupby(places, key=lambda p: (p.tier, _bucket(p))):
         bucket = list(members)
         queues: dict[str, list[_Place]] = {}

@@ -24,12 +24,13 @@ from hybrid.planning.choices import Choices
 from hybrid.planning.claims import open_claims
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.explain import Explainer
+from hybrid.planning.improve import improve
 from hybrid.planning.leases import renew_leases
 from hybrid.planning.options import CLOUD_TERMS, local_terms
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.place import place
 from hybrid.planning.preempt import preempt
-from hybrid.planning.queue import pending_jobs, queue
+from hybrid.planning.queue import Queue, pending_jobs, queue
 from hybrid.planning.retire import retire
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.stops import request_stop, stop_what_must
@@ -61,9 +62,10 @@ def weigh(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> We
     if ws.stops:
         ws.rebuild_timelines()
     choices = Choices(ws)
-    outcome = Outcome(Schedule(ws, choices), queue(ws))
+    line = queue(ws)
+    outcome = Outcome(Schedule(ws, choices), line.in_order())
     cloud = Cloud(ws)
-    bursting = choose_places(ws, choices, cloud, outcome)
+    bursting = choose_places(ws, choices, cloud, line, outcome)
     bring_home(ws, bursting, outcome)
     move_to_spot(ws, cloud)
     return Weighed(ws, choices, cloud, outcome)
@@ -112,7 +114,9 @@ def refuse_the_impossible(ws: Workspace) -> None:
             ws.fail(job, refused)
 
 
-def choose_places(ws: Workspace, choices: Choices, cloud: Cloud, outcome: Outcome) -> Bursting:
+def choose_places(
+    ws: Workspace, choices: Choices, cloud: Cloud, line: Queue, outcome: Outcome
+) -> Bursting:
     """Where every pending job goes: here now, here later, in another's place, to a cloud, to a
     machine on its way. Whenever a run is stopped to make room, all is weighed anew."""
     while True:
@@ -129,6 +133,8 @@ def choose_places(ws: Workspace, choices: Choices, cloud: Cloud, outcome: Outcom
         if not stopped and not _unwanted_after_all(ws, choices, outcome, adoptions, bursting):
             break
         bursting.give_back()
+    bursting = improve(ws, choices, cloud, line, adoptions, bursting)
+    outcome.waiting = list(bursting.waiting)
     outcome.bursts, outcome.complete = bursting.bursts, bursting.complete
     outcome.schedule = bursting.schedule
     outcome.adoptions = {
@@ -173,7 +179,7 @@ def bring_home(ws: Workspace, bursting: Bursting, outcome: Outcome) -> None:
         if not return_home.worth_it(ws, coming):
             continue
         ws.stop(run, StopCause.RETURN, return_home.words(coming))
-        waiting = queue(ws)
+        waiting = queue(ws).in_order()
         again = bursting.with_queue(waiting)
         del ws.stops[run.id]
         if again is None or not return_home.harmless(coming, again, outcome.schedule):

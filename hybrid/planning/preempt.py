@@ -133,6 +133,11 @@ def local_gpus(ws: Workspace) -> dict[str, int]:
     return held
 
 
+def may_preempt(ws: Workspace, waiting: Waiting) -> bool:
+    """Whether the policy lets the job take the place of runs."""
+    return ws.policy.preemption.enabled and _may(ws, waiting, local_gpus(ws))
+
+
 def _may(ws: Workspace, waiting: Waiting, team_gpus: Mapping[str, int]) -> bool:
     job = ws.snapshot.jobs[waiting.job_id]
     return class_of(job, ws.policy).preempts or preemption.reclaims(job, ws.policy, team_gpus)

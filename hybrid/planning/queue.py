@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job, JobState
 from hybrid.domain.run import Run, RunState
 from hybrid.planning import return_home
 from hybrid.planning.choices import Waiting
-from hybrid.planning.order import ordered
+from hybrid.planning.order import Rank, Ranking
 from hybrid.planning.workspace import Workspace
 from policies.fairshare import demand_gpus
 
@@ -14,6 +19,26 @@ _HELD_BACK_S = 86_400.0
 
 _SLACK = 1.25
 """A deadline closer than this many times the expected run time leaves no slack."""
+
+
+_NO_PREFERENCE: Mapping[JobId, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Who wants to start, and the orders in which they may be served."""
+
+    ranking: Ranking
+    waiting: Mapping[JobId, Waiting]
+
+    def in_order(self, preferred: Mapping[JobId, int] = _NO_PREFERENCE) -> list[Waiting]:
+        """All who wait, the first to be served in front; see :meth:`Ranking.order`."""
+        order = self.ranking.order(preferred)
+        return [self.waiting[job_id] for job_id in order if job_id in self.waiting]
+
+    def ranks(self) -> dict[JobId, Rank]:
+        """Where each of them stands."""
+        return self.ranking.ranks()
 
 
 def pending_jobs(ws: Workspace) -> list[Job]:
@@ -25,9 +50,8 @@ def pending_jobs(ws: Workspace) -> list[Job]:
     ]
 
 
-def queue(ws: Workspace) -> list[Waiting]:
-    """Pending jobs, and those that are stopping to come home or to go on elsewhere, in the order in
-    which they are served.
+def queue(ws: Workspace) -> Queue:
+    """Pending jobs, and those that are stopping to come home or to go on elsewhere.
 
     Jobs that were given their place but have not begun there take part in the ordering as if they
     still waited, and are then left out: the turns of the others are those of the plan that placed
@@ -60,7 +84,7 @@ def queue(ws: Workspace) -> list[Waiting]:
             team_gpus[job.team] = team_gpus.get(job.team, 0) + held
     predicted = {job.id: ws.classes.of(job).work.mean_s for job in jobs}
     predicted.update({job_id: waiting.cls.work.mean_s for job_id, waiting in coming.items()})
-    order = ordered(
+    ranking = Ranking(
         jobs,
         ws.policy,
         ws.now,
@@ -71,7 +95,7 @@ def queue(ws: Workspace) -> list[Waiting]:
     )
     waiting = {job.id: Waiting(job.id, ws.classes.of(job), _ready_at(ws, job)) for job in pending}
     waiting.update(coming)
-    return [waiting[job_id] for job_id in order if job_id in waiting]
+    return Queue(ranking, waiting)
 
 
 def _ready_at(ws: Workspace, job: Job) -> float:

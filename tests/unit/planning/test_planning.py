@@ -684,6 +684,7 @@ def test_a_gang_passes_over_an_instant_at_which_one_of_its_nodes_is_promised_to_
                 "gang": {"run": "1h", "nodes": 2},
                 "late": {"run": "30m", "nodes": 2, "submitted": "-1s"},
             },
+            "policy": {"scheduling": {"improve": False}},
         }
     )
     ends = {
