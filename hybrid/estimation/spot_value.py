@@ -17,9 +17,10 @@ here rests on how good the availability chain is.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import lru_cache
+from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,8 +35,8 @@ _ROUNDING_S = 1e-6
 
 _FINE_PART = 0.2
 _COARSE_GROWTH = 0.04
-_TABLES_KEPT = 12
-"""Solved tables remembered, 20 to 35 MB each at 400 ticks and a day of slack."""
+_KEPT_BYTES = 256 << 20
+"""Solved tables remembered: 20 to 35 MB each at 400 ticks and a day of slack."""
 
 Values = NDArray[np.float32]
 
@@ -110,6 +111,11 @@ class SpotValues:
         )
         for left in range(1, terms.ticks + 1):
             self._step(left)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the table."""
+        return self._values.nbytes
 
     def after(
         self, left_s: Floats, work_left_s: Floats, held: Ints, starting_s: Floats, state: Ints
@@ -220,11 +226,40 @@ class SpotValues:
         return cost + np.float32(self._terms.tick_micros(machine))
 
 
-@lru_cache(maxsize=_TABLES_KEPT)
+class _Solved:
+    """Tables by what they were solved for, the ones used last, up to a number of bytes: a plan of
+    many small ones must not solve each again because a few large ones would fill the memory."""
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most, self._bytes = most_bytes, 0
+        self._tables: OrderedDict[tuple[SpotTerms, AvailabilityChain], SpotValues] = OrderedDict()
+        self._lock = Lock()
+
+    def of(self, terms: SpotTerms, chain: AvailabilityChain) -> SpotValues:
+        key = terms, chain
+        with self._lock:
+            found = self._tables.get(key)
+            if found is not None:
+                self._tables.move_to_end(key)
+                return found
+        made = SpotValues(terms, chain)
+        with self._lock:
+            if key not in self._tables:
+                self._tables[key] = made
+                self._bytes += made.nbytes
+            while self._bytes > self._most and len(self._tables) > 1:
+                _, gone = self._tables.popitem(last=False)
+                self._bytes -= gone.nbytes
+        return made
+
+
+_solved = _Solved(_KEPT_BYTES)
+
+
 def solve(terms: SpotTerms, chain: AvailabilityChain) -> SpotValues:
     """The programme of these terms and this chain, about half a second for 400 ticks; remembered
     for as long as both stay the same."""
-    return SpotValues(terms, chain)
+    return _solved.of(terms, chain)
 
 
 def _starting_after_ticks(terms: SpotTerms) -> Floats:

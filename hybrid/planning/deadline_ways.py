@@ -36,7 +36,7 @@ from hybrid.planning.offers import OfferClass
 from hybrid.planning.options import CloudOption, checkpoint_time_s, cost_micros
 from hybrid.planning.workspace import Workspace
 
-TICKS = 144
+TICKS = 96
 """Ticks of the horizon; a tick of ten minutes is doubled until the deadline lies within it."""
 
 TICK_S = 600.0
@@ -45,10 +45,10 @@ RESTARTS_S = (60.0, 120.0, 180.0, 240.0, 300.0, 450.0, 600.0, 900.0, 1_200.0, 1_
 """Start times told apart; a job counts as the next longer one, so its deadline stays certain."""
 
 _SPOT_STEP = 0.02
-_DELAY_STEP = 1.5
+_DELAY_STEP = 2.0
 _WHOLE_MICROS = 1_000_000
 """On-demand's price in a table, of which the others are parts: spot in steps of 2 %, the value of
-time in factors of 1.5."""
+time in factors of 2."""
 
 LATE_S = 60.0
 """How much later than it should a plan may be made, or its machine be asked for."""

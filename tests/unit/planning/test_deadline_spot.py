@@ -18,7 +18,14 @@ from hybrid.estimation.availability import (
     believe,
     memoryless,
 )
-from hybrid.estimation.spot_value import MAX_TICKS, Machine, SpotTerms, SpotValues, solve
+from hybrid.estimation.spot_value import (
+    MAX_TICKS,
+    Machine,
+    SpotTerms,
+    SpotValues,
+    _Solved,
+    solve,
+)
 from hybrid.planning.deadline_spot import (
     Choice,
     JobNow,
@@ -325,3 +332,17 @@ def test_the_deadline_is_met_whatever_spot_does_and_however_soon_the_next_choice
     # what a wait works beyond the end of the work was time left over
     assert work_s <= 0
     assert left_s - work_s >= -1e-3
+
+
+def test_tables_used_last_are_kept_up_to_a_number_of_bytes() -> None:
+    few = terms(work_ticks=2, horizon_ticks=4)
+    size = SpotValues(few, CALM).nbytes
+    solved = _Solved(2 * size)
+    first, second = solved.of(few, CALM), solved.of(few, SCARCE)
+    assert solved.of(few, CALM) is first
+    third = memoryless(losses_per_hour=2.0, returns_per_hour=2.0, tick_s=TICK_S)
+    solved.of(few, third)
+    assert solved.of(few, CALM) is first
+    assert solved.of(few, SCARCE) is not second
+    alone = _Solved(1)
+    assert alone.of(few, CALM) is alone.of(few, CALM)
