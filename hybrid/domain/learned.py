@@ -42,7 +42,8 @@ class Learned:
     family: work of a whole job in seconds on the reference GPU. ``speed`` per (family, GPU model):
     relative to the reference GPU. ``checkpoint_s`` and ``restart_s`` per family.
     ``lifetime_h`` and ``interruptions`` per offer: machine-hours seen and how often one was taken.
-    ``usage`` per team: of runs that have ended.
+    ``usage`` per team: of runs that have ended. ``wait_factor`` per owned pool: what the p90 of a
+    predicted wait is multiplied by, so that nine of ten jobs start by what they were told.
     """
 
     boot_s: Mapping[PoolName, Estimate] = field(default_factory=dict)
@@ -53,3 +54,4 @@ class Learned:
     lifetime_h: Mapping[str, float] = field(default_factory=dict)
     interruptions: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, Usage] = field(default_factory=dict)
+    wait_factor: Mapping[PoolName, float] = field(default_factory=dict)

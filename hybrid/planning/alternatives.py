@@ -4,7 +4,7 @@ that refused it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from hybrid.domain.ids import PoolName
@@ -127,7 +127,10 @@ class Alternatives:
                 priced = local_terms(cls, here.rate_micros_per_hour, start.wait, start.run)
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
                 speed = self.speed(cls, start.model)
-                yield self.priced(f"pool:{name}", label, priced, refused=late, speed=speed)
+                told = self.priced(f"pool:{name}", label, priced, refused=late, speed=speed)
+                p50_s, p90_s = start.wait.p50_p90_s
+                p90_at = self.ws.now + self._calibrated(name, p50_s, p90_s)
+                yield replace(told, start_p90_at=p90_at)
             elif refused is not None:
                 yield refused
 
@@ -141,17 +144,22 @@ class Alternatives:
             energy, _, running = local_terms(cls, rate, wait, run).terms
             fixed = self._fixed_terms[key] = energy, running
         waits = CostTerm(name=WAITING, micros=cost_micros(cls.value_micros_per_hour, wait.mean_s))
-        now = self.ws.now
+        now, pool = self.ws.now, start.type.pool
         p50_s, p90_s = wait.p50_p90_s
         return Alternative(
-            option=f"pool:{start.type.pool}",
+            option=f"pool:{pool}",
             label=label,
             start_p50_at=now + p50_s,
-            start_p90_at=now + p90_s,
+            start_p90_at=now + self._calibrated(pool, p50_s, p90_s),
             finish_at=now + (wait.mean_s + run.mean_s),
             terms=(fixed[0], waits, fixed[1]),
             speed=self.speed(cls, start.model),
         )
+
+    def _calibrated(self, pool: PoolName, p50_s: float, p90_s: float) -> float:
+        """The p90 of a wait by what came of those told before."""
+        factor = self.ws.snapshot.learned.wait_factor.get(pool, 1.0)
+        return max(p50_s, p90_s * factor)
 
     def _local(self, cls: JobClass) -> tuple[tuple[PoolName, str, Alternative | None], ...]:
         """The owned pools, and for each that does not take the class, why."""

@@ -23,10 +23,12 @@ from hybrid.domain.plan import (
     Plan,
     RenewLease,
     Stop,
+    Verdict,
 )
 from hybrid.domain.run import RunState
-from hybrid.ports.store import Bundle, Decide, Note, Post, World
+from hybrid.ports.store import Bundle, Decide, Learn, Note, Post, World
 from hybrid.reconcile.drafts import Draft, Drafts
+from hybrid.reconcile.learning import Lessons
 
 Prepare = Callable[[Claim], str]
 """The provider's pure ``prepare``: the complete launch request of a claim."""
@@ -57,7 +59,28 @@ def enact(plan: Plan, world: World, prepare: Prepare) -> tuple[Bundle, ...]:
         draft = drafts.draft("decisions")
         for decision in changed.values():
             _decide(draft, decision)
+    lessons = _starts(plan, world)
+    if lessons.changed:
+        drafts.draft("learned").add(Learn(lessons.learned))
     return drafts.bundles()
+
+
+def _starts(plan: Plan, world: World) -> Lessons:
+    """Who of those that were told to wait for a pool starts there now, in time or late. A decision
+    is written anew only when it changes, so what stands there is what the job was first told."""
+    lessons = Lessons(world.learned)
+    for action in plan.actions:
+        if not isinstance(action, Place) or action.run.claim_ids:
+            continue
+        told = world.decisions.get(action.run.job_id)
+        if told is None or told.verdict is not Verdict.WAIT or told.at >= plan.at:
+            continue
+        chosen = next((a for a in told.alternatives if a.option == told.chosen), None)
+        if told.chosen == f"pool:{action.run.pool}" and chosen is not None:
+            p90_at = chosen.start_p90_at
+            if p90_at is not None:
+                lessons.started(action.run.pool, late=plan.at > p90_at)
+    return lessons
 
 
 def _decide(draft: Draft, decision: Decision) -> None:

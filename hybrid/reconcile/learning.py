@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TypeVar
@@ -13,6 +14,13 @@ from hybrid.domain.learned import Estimate, Learned, Usage
 from hybrid.domain.run import Run
 
 K = TypeVar("K", bound=Hashable)
+
+LATE_WANTED = 0.1
+"""The part of jobs that may start after the p90 they were told."""
+
+_WAIT_STEP = 0.3
+"""By how much one late start lengthens the p90 told next, as a logarithm."""
+_LEAST_FACTOR, _MOST_FACTOR = 0.25, 64.0
 
 
 class Lessons:
@@ -32,6 +40,19 @@ class Lessons:
         self.learned = replace(
             self.learned, boot_s=_with_sample(self.learned.boot_s, pool, seconds)
         )
+
+    def started(self, pool: PoolName, *, late: bool) -> None:
+        """A job that was told to wait for the pool has started: after its p90, or by it.
+
+        The factor moves so that in the long run exactly one start in ten is late, whatever waits
+        are distributed like: up by nine for a late one, down by one for each other (Gibbs & Candès,
+        "Adaptive conformal inference under distribution shift", NeurIPS 2021).
+        """
+        factors = self.learned.wait_factor
+        step = _WAIT_STEP * (float(late) - LATE_WANTED)
+        factor = factors.get(pool, 1.0) * math.exp(step)
+        factor = min(max(factor, _LEAST_FACTOR), _MOST_FACTOR)
+        self.learned = replace(self.learned, wait_factor={**factors, pool: factor})
 
     def finished(self, job: Job, run: Run, seconds: float) -> None:
         """A job of a family ran through in one run, in so many seconds at the run's speed."""
