@@ -98,6 +98,8 @@ class Cloud:
         self._rankings: dict[int, _Ranking] = {}
         self._searches: dict[int, _Search] = {}
         self._taken = self._given_back = 0
+        self._refused_under = ws.committed
+        self._ceilings: dict[tuple[int, int], Reason | None] = {}
         self._open: dict[tuple[Where, str, bool, bool], _OpenTo] = {}
         self.deadlines = DeadlineWays(ws, self._ways)
         self._columns()
@@ -210,7 +212,7 @@ class Cloud:
         offers = option.offers
         nodes = job.spec.resources.nodes
         ws = self.ws
-        refused = burst_rules.ceiling(nodes, offers.offer, offers.pool, ws.policy, ws.committed)
+        refused = self._ceiling_refusal(offers, nodes)
         if refused is not None:
             return refused
         offer = self.book.available(offers, nodes)
@@ -225,6 +227,20 @@ class Cloud:
             job_held_micros=ws.held_for_job.get(job.id, 0),
         )
         return offer if refused is None else refused
+
+    def _ceiling_refusal(self, offers: OfferClass, nodes: int) -> Reason | None:
+        """Hot: the report asks for each class of jobs, and the answer is the same for all until
+        more is committed."""
+        committed = self.ws.committed
+        if self._refused_under is not committed:
+            self._refused_under = committed
+            self._ceilings.clear()
+        key = (offers.index, nodes)
+        if key not in self._ceilings:
+            self._ceilings[key] = burst_rules.ceiling(
+                nodes, offers.offer, offers.pool, self.ws.policy, committed
+            )
+        return self._ceilings[key]
 
     def take(self, option: CloudOption, offer: Offer, job: Job) -> int:
         """Count the machines and the money of a choice; returns what is held."""
@@ -308,7 +324,7 @@ class Cloud:
         usable = np.flatnonzero(speeds[open_to.shape_of])
         indices = open_to.indices[usable]
         estimate = self._estimates(cls, indices, speeds[open_to.shape_of[usable]])
-        return _Ranking(indices[np.argsort(estimate, kind="stable")], refusals)
+        return _Ranking(indices[_rising(estimate)], refusals)
 
     def _open_to(self, cls: JobClass) -> _OpenTo:
         """What is open to the class by lists, breakers and checkpoints: the same for all jobs that
@@ -324,8 +340,16 @@ class Cloud:
     def _opened(self, cls: JobClass) -> _OpenTo:
         refusals: list[tuple[OfferClass, int, Reason]] = []
         by_shape: dict[int, list[_Group]] = {}
+        known: dict[tuple[str, str, str, Market], Reason | None] = {}
         for group in self._groups:
-            no = self._at_once(cls, group.sample)
+            offer = group.sample.offer
+            place = (offer.pool, offer.provider, offer.region, offer.market)
+            if group.sample.refused is not None:
+                no = self._at_once(cls, group.sample)
+            elif place in known:
+                no = known[place]  # hot: it is the same for all machines there
+            else:
+                no = known[place] = self._at_once(cls, group.sample)
             if no is None:
                 by_shape.setdefault(id(group.sample.shape), []).append(group)
             else:
@@ -416,6 +440,16 @@ class Cloud:
         self._egress: Floats = np.array(
             [float(o.pool.egress_usd_per_gib) * 1e6 for o in classes], float
         )
+
+
+def _rising(values: Floats) -> NDArray[np.int64]:
+    """Positions by value, of equals the first. Hot: the stable sort is several times slower, and
+    equal costs are rare."""
+    order = np.argsort(values)
+    in_order = values[order]
+    if (in_order[1:] == in_order[:-1]).any():
+        return np.argsort(values, kind="stable")
+    return order
 
 
 def deadline_refusal(ws: Workspace, cls: JobClass, priced: Priced) -> Reason | None:

@@ -150,14 +150,19 @@ class SimRun:
         terms, began = self.order.job.spec.checkpoint, self.began_at
         if not terms.enabled or began is None or self.halted_at is not None:
             return math.inf
-        return began + ((now - began) // terms.interval + 1.0) * terms.interval
+        return began + ((now - began) // self._saves_every_s + 1.0) * self._saves_every_s
+
+    @property
+    def _saves_every_s(self) -> float:
+        terms = self.order.job.spec.checkpoint
+        return self.order.run.checkpoint_interval_s or terms.interval_or(OTHERWISE_S)
 
     def _save_what_is_due(self, until: float) -> None:
         """The newest of the periodic checkpoints that fell due."""
         terms, began = self.order.job.spec.checkpoint, self.began_at
         if not terms.enabled or began is None or self.halted_at is not None:
             return
-        every_s = self.order.run.checkpoint_interval_s or terms.interval_or(OTHERWISE_S)
+        every_s = self._saves_every_s
         count = int((until - began) // every_s)
         at = began + count * every_s
         if count > 0 and (not self.saves or at > self.saves[-1].committed_at):
