@@ -143,6 +143,7 @@ class ShownDecision(Shown):
     verdict: Verdict
     sentence: str
     chosen: str
+    policy_version: int = Field(description="The policy under which it was decided")
     reason: ShownReason | None
 
     @classmethod
@@ -155,6 +156,7 @@ class ShownDecision(Shown):
             verdict=decision.verdict,
             sentence=decision.sentence,
             chosen=decision.chosen,
+            policy_version=decision.policy_version,
             reason=ShownReason.maybe(decision.reason),
         )
 

@@ -138,7 +138,8 @@ def timeline(found: said.Timeline) -> Any:
 
 def explanation(found: said.Explanation) -> Any:
     """Why a job is where it is: the sentence, and every option."""
-    decided = "" if found.at is None else f", decided {ago(found.at)}"
+    under = f" under policy version {found.policy_version}" if found.policy_version else ""
+    decided = "" if found.at is None else f", decided {ago(found.at)}{under}"
     about = f"({found.job_id}, {found.state}{decided})"
     return stack(
         line(_sentence(found.verdict, found.sentence)), options(found.alternatives), line(about)

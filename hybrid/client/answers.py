@@ -187,6 +187,7 @@ class Explanation(Answer):
     verdict: str | None
     sentence: str
     chosen: str
+    policy_version: int | None = None
     reason: Reason | None
     alternatives: tuple[Alternative, ...]
 
