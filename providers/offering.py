@@ -120,6 +120,7 @@ def _offer(
         price_ceiling_micros_per_hour=ceiling,
         priced_at=price.at,
         price_source=price.source,
+        price_follows_market=spot,
         interruptions_per_hour=pool.interruptions_per_hour if spot else 0.0,
         notice_s=pool.notice if spot else 0.0,
         boot_s=pool.boot.expected,

@@ -47,6 +47,14 @@ CLAIM_TRANSITIONS: TransitionTable[ClaimState] = TransitionTable(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class PriceStep:
+    """From ``at`` on a machine costs so much an hour."""
+
+    at: float
+    micros_per_hour: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bargain:
     """What was weighed when a machine was asked for, in micro-dollars, one machine's part of it.
@@ -103,6 +111,8 @@ class Claim:
     terminate_attempts: int = 0
     ended_at: float | None = None
     """When the machine ended, by the cloud's own clock where it tells."""
+    price_steps: tuple[PriceStep, ...] = ()
+    """Prices that came into force while the machine lived, oldest first; its offer's before."""
     bargain: Bargain | None = None
     """None where there was nothing to weigh it against: no place at home would do."""
     cause: str = ""

@@ -62,6 +62,8 @@ class Offer:
     interruptions_per_hour: float = 0.0
     notice_s: float = 0.0
     boot_s: float = 120.0
+    price_follows_market: bool = False
+    """Whether a machine that is held pays the price of the moment, not that of its launch."""
     quota_left: int | None = None
     quota_family: str = ""
     """The provider's name of the quota that such a machine counts against; empty: one of its own

@@ -8,6 +8,7 @@ micro-dollar.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
 
@@ -71,10 +72,27 @@ def billed_s(seconds: float) -> float:
     return float(math.ceil(max(MIN_BILLED_S, seconds)))
 
 
-def machine_charge_micros(price_micros_per_hour: int, seconds: float) -> int:
-    """What a machine cost that lived for ``seconds`` (clocks may make them negative: then the
-    minimum)."""
-    return cost_micros(price_micros_per_hour, billed_s(seconds))
+def machine_charge_micros(
+    price_micros_per_hour: int,
+    *,
+    launched_at: float,
+    ended_at: float,
+    steps: Sequence[tuple[float, int]] = (),
+) -> int:
+    """What a machine cost by its observed times (clocks may make them negative: then the minimum).
+
+    ``steps`` are prices that came into force meanwhile, as (instant, micro-dollars an hour), oldest
+    first: each second is paid at the price that was in force.
+    """
+    length_s = billed_s(ended_at - launched_at)
+    total = Decimal(0)
+    since_s, price = 0.0, price_micros_per_hour
+    for at, following in steps:
+        until_s = min(max(at - launched_at, since_s), length_s)
+        total += price * (Decimal(repr(until_s)) - Decimal(repr(since_s)))
+        since_s, price = until_s, following
+    total += price * (Decimal(repr(length_s)) - Decimal(repr(since_s)))
+    return int((total / 3600).to_integral_value(ROUND_CEILING))
 
 
 def charge_lines(
@@ -82,6 +100,7 @@ def charge_lines(
     *,
     launched_at: float,
     ended_at: float,
+    steps: Sequence[tuple[float, int]] = (),
     disk_gib: float = 0.0,
     disk_usd_per_gib_hour: Decimal = Decimal(0),
     free: bool = False,
@@ -90,9 +109,12 @@ def charge_lines(
     and its disk. ``free``: its cloud asks nothing for the machine's time (disks are paid all the
     same). What it sent out cannot be observed from here; the bill says so.
     """
-    lived_s = ended_at - launched_at
-    machine = 0 if free else machine_charge_micros(price_micros_per_hour, lived_s)
-    disk = disk_micros(disk_gib, disk_usd_per_gib_hour, billed_s(lived_s))
+    machine = 0
+    if not free:
+        machine = machine_charge_micros(
+            price_micros_per_hour, launched_at=launched_at, ended_at=ended_at, steps=steps
+        )
+    disk = disk_micros(disk_gib, disk_usd_per_gib_hour, billed_s(ended_at - launched_at))
     lines = ((LineKind.MACHINE, machine), (LineKind.DISK, disk))
     return tuple((kind, micros) for kind, micros in lines if micros or kind is LineKind.MACHINE)
 

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from hybrid.domain.bill import LineKind
 from hybrid.domain.breaker import Breaker
-from hybrid.domain.claim import Claim, ClaimState
-from hybrid.domain.ids import ClaimId
+from hybrid.domain.claim import Claim, ClaimState, PriceStep
+from hybrid.domain.ids import ClaimId, OfferId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.node import NodeState
 from hybrid.domain.pool_spec import Boot, BurstPool
@@ -36,6 +36,7 @@ def sync_machines(
     drafts: Drafts, observation: Observation, lessons: Lessons, rules: SyncRules
 ) -> None:
     """Bring claims to what their clouds say of the machines."""
+    _follow_prices(drafts, observation)
     for provider, source in sorted(observation.machines.items()):
         if not isinstance(source, Known):
             continue
@@ -49,6 +50,28 @@ def sync_machines(
     for claim in list(drafts.claims()):
         if claim.state is ClaimState.BOOTING:
             _check_boot(drafts, claim, observation.at)
+
+
+def _follow_prices(drafts: Drafts, observation: Observation) -> None:
+    """Write down prices that have changed under machines that pay the price of the moment."""
+    prices: dict[OfferId, int] | None = None
+    for claim in list(drafts.claims()):
+        if claim.state not in _HELD or not claim.offer.price_follows_market:
+            continue
+        if prices is None:
+            prices = {
+                offer.id: offer.price_micros_per_hour
+                for source in observation.offers.values()
+                if isinstance(source, Known)
+                for offer in source.value
+            }
+        last = claim.offer.price_micros_per_hour
+        if claim.price_steps:
+            last = claim.price_steps[-1].micros_per_hour
+        price = prices.get(claim.offer.id, last)
+        if price != last:
+            steps = (*claim.price_steps, PriceStep(observation.at, price))
+            drafts.draft(f"claim:{claim.id}").put(replace(claim, price_steps=steps))
 
 
 class _Listing:
@@ -261,12 +284,14 @@ def _lines(
     pool: BurstPool | None, claim: Claim, began: float, ended_at: float, interrupted: bool
 ) -> tuple[tuple[LineKind, int], ...]:
     price = claim.offer.price_micros_per_hour
+    steps = [(step.at, step.micros_per_hour) for step in claim.price_steps]
     if pool is None:
-        return charge_lines(price, launched_at=began, ended_at=ended_at)
+        return charge_lines(price, launched_at=began, ended_at=ended_at, steps=steps)
     return charge_lines(
         price,
         launched_at=began,
         ended_at=ended_at,
+        steps=steps,
         disk_gib=pool.disk,
         disk_usd_per_gib_hour=pool.disk_usd_per_gib_hour,
         free=interrupted and ended_at - began < pool.free_if_interrupted_within,

@@ -74,7 +74,7 @@ def test_a_renewal_that_adds_nothing_costs_nothing(until: float) -> None:
 def test_machines_are_paid_by_the_second_and_for_a_minute_at_least(
     seconds: float, micros: int
 ) -> None:
-    assert machine_charge_micros(3_600_000, seconds) == micros
+    assert machine_charge_micros(3_600_000, launched_at=0.0, ended_at=seconds) == micros
 
 
 def test_the_charge_is_by_observed_times_with_the_disk_as_a_line_of_its_own() -> None:
@@ -87,8 +87,21 @@ def test_the_charge_is_by_observed_times_with_the_disk_as_a_line_of_its_own() ->
     assert free == ((LineKind.MACHINE, 0), (LineKind.DISK, 11_000))
 
 
+def test_each_second_is_paid_at_the_price_that_was_in_force() -> None:
+    def cost(ended_at: float, *steps: tuple[float, int]) -> int:
+        return machine_charge_micros(3_600_000, launched_at=1000.0, ended_at=ended_at, steps=steps)
+
+    up, down = (1100.0, 7_200_000), (1300.0, 1_800_000)
+    assert cost(1400.0, up, down) == 100_000 * 1 + 200_000 * 2 + 50_000
+    assert cost(1150.0, up, down) == 100_000 + 50_000 * 2
+    # the minimum of a minute, a step before the machine was there, one after it was gone
+    assert cost(1010.0, (1030.0, 7_200_000)) == 30_000 + 60_000
+    assert cost(1100.0, (900.0, 7_200_000)) == 200_000
+    assert cost(1100.0, (2000.0, 7_200_000)) == 100_000
+
+
 def test_amounts_are_rounded_up() -> None:
-    assert machine_charge_micros(1, 60) == 1
+    assert machine_charge_micros(1, launched_at=0.0, ended_at=60.0) == 1
     assert disk_micros(1, Decimal("0.000001"), 1) == 1
     assert disk_micros(0, DISK, HOUR) == 0
     assert egress_micros(1e-9, Decimal("0.09")) == 1

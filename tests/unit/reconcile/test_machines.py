@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import Claim, ClaimState
@@ -13,7 +14,8 @@ from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run
 from hybrid.domain.transitions import Step
 from hybrid.ports.capacity import MachineState, Notice, NoticeKind
-from hybrid.ports.observation import MachineFacts, Observation, Unknown
+from hybrid.ports.observation import Known, MachineFacts, Observation, Unknown
+from hybrid.ports.store import Post, Put
 from hybrid.reconcile.machines import orphans
 from hybrid.reconcile.rules import SyncRules
 from hybrid.reconcile.sync import sync
@@ -29,6 +31,7 @@ from tests.doubles.build import (
     a_run,
     a_world,
     an_observation,
+    an_offer,
 )
 from tests.doubles.changes import posts, puts
 
@@ -273,3 +276,50 @@ def test_a_node_whose_agent_is_ending_gets_nothing_new_until_it_is_back() -> Non
     assert sync(a_world(node), closing, RULES) == ()
     back = an_observation(nodes=(a_node_report(),))
     assert puts(sync(a_world(node), back, RULES), Node)["n1"].state is NodeState.READY
+
+
+# --- prices ------------------------------------------------------------------------------------
+
+
+def _priced(micros: int, at: float) -> Any:
+    offers = {"aws": Known((an_offer(price_micros_per_hour=micros),), at)}
+    return an_observation(at=at, machines=(a_machine(),), offers=offers)
+
+
+def test_a_price_that_changes_under_a_machine_is_paid_from_then_on() -> None:
+    """A dollar an hour for half an hour, two for the next, by the price that is observed."""
+    offer = an_offer(price_follows_market=True)
+    claim = a_claim("c1", offer=offer, launched_at=NOW, held_micros=3_000_000)
+    world = a_world(claim, a_burst_pool())
+    for minutes, micros in ((10, 1_000_000), (30, 2_000_000), (40, 2_000_000)):
+        at = NOW + minutes * 60
+        for bundle in sync(world, _priced(micros, at), RULES):
+            claims = [
+                c.entity
+                for c in bundle.changes
+                if isinstance(c, Put) and isinstance(c.entity, Claim)
+            ]
+            world = replace(world, claims={**world.claims, **{c.id: c for c in claims}})
+    (claim,) = world.claims.values()
+    assert [(s.at - NOW, s.micros_per_hour) for s in claim.price_steps] == [(1800.0, 2_000_000)]
+    gone = a_machine(state=MachineState.ENDED, launched_at=NOW, ended_at=NOW + 3600)
+    done = sync(world, an_observation(at=NOW + 3700, machines=(gone,)), RULES)
+    charges = [
+        change.entry.amount_micros
+        for bundle in done
+        for change in bundle.changes
+        if isinstance(change, Post) and change.entry.kind is EntryKind.CHARGE
+    ]
+    assert charges == [500_000 + 1_000_000]
+
+
+def test_the_price_of_a_machine_that_keeps_its_own_is_not_followed() -> None:
+    world = a_world(a_claim("c1", launched_at=NOW), a_burst_pool())
+    assert not [
+        change
+        for bundle in sync(world, _priced(9_000_000, NOW + 60), RULES)
+        for change in bundle.changes
+        if isinstance(change, Put)
+        and isinstance(change.entity, Claim)
+        and change.entity.price_steps
+    ]
