@@ -59,7 +59,7 @@ def check(
     from hybrid.cli import policy_views
 
     text = _text(file)
-    if offline:
+    if offline or not _there_is_a_server(session):
         alone = _looked_at_alone(file, text)
         session.show(alone, lambda: policy_views.warnings(alone["warnings"]))
         return
@@ -161,6 +161,17 @@ def schema() -> None:
     from policies.schema import schema_text
 
     print(schema_text(), end="")
+
+
+def _there_is_a_server(session: Session) -> bool:
+    """Whether one is named or runs here; if not, says so, and that the file is looked at alone."""
+    try:
+        return bool(session.place)
+    except CliError as problem:
+        if session.server is not None or problem.exit is not Exit.UNREACHABLE:
+            raise
+        remark(f"# {problem}: the file is looked at alone")
+        return False
 
 
 def _text(file: Path) -> str:

@@ -265,6 +265,21 @@ def test_a_file_is_looked_at_without_a_server(hybrid: Hybrid, tmp_path: Path) ->
     assert "line 1, column 9: burst.margn: there is no such field (did you mean" in wrong.err
 
 
+def test_where_no_server_runs_a_file_is_looked_at_alone_and_that_is_said(
+    hybrid: Hybrid, tmp_path: Path
+) -> None:
+    file = tmp_path / "policy.yaml"
+    file.write_text("burst: {margn: 1}\n")
+    wrong = hybrid("policy", "check", str(file))
+    assert wrong.code == Exit.REFUSED
+    assert "the file is looked at alone" in wrong.err
+    assert "burst.margn: there is no such field (did you mean margin?)" in wrong.err
+    file.write_text("scheduling: fifo\n")
+    assert hybrid("policy", "check", str(file)).code == Exit.OK
+    named = hybrid("policy", "check", str(file), "--server", "http://127.0.0.1:9")
+    assert named.code == Exit.UNREACHABLE
+
+
 def test_the_schema_of_policies_is_printed(hybrid: Hybrid) -> None:
     assert json.loads(hybrid("policy", "schema").out)["properties"]["budgets"]
 
