@@ -173,7 +173,7 @@ def a_world(cloud: SandboxHandle, spec: BurstPool) -> WireWorld:
         clock,
         {"aws": provider},
         SimEngine("agent", clock, lambda _job: 3600.0),
-        (Ground(spec, running, power_off),),
+        (Ground(spec, running, power_off, clock.now),),
         pass_time=time.sleep,
     )
 

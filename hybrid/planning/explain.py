@@ -13,6 +13,7 @@ from hybrid.domain.reasons import (
     HardwareMismatch,
     Nowhere,
     Reason,
+    SourceUnknown,
     WaitingForGpus,
     WaitingForMachine,
     WaitsForSpot,
@@ -240,10 +241,17 @@ class Explainer:
         elif refusals:
             reason = refusals[0]
         else:
-            reason = Nowhere(("no pool has room for it now",))
+            reason = self._unseen() or Nowhere(("no pool has room for it now",))
         return self._decision(
             id_, Verdict.WAIT, f"waits, nowhere to go now: {reason}", "", alternatives, reason
         )
+
+    def _unseen(self) -> Reason | None:
+        """The cloud that could not be asked: what it would have offered is not known."""
+        for gap in self.ws.snapshot.unknown:
+            if gap.source.startswith(("provider:", "offers:")):
+                return SourceUnknown(gap.source, gap.cause)
+        return None
 
     # --- words --------------------------------------------------------------------------------
 

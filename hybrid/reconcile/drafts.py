@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
+from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import Claim
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import ClaimId, JobId, NodeId, OfferId, RunId
@@ -71,6 +72,7 @@ class Drafts:
         self._claims: dict[ClaimId, Claim] = {}
         self._nodes: dict[NodeId, Node] = {}
         self._sightings: dict[OfferId, Sightings] = {}
+        self._breakers: dict[str, Breaker] = {}
 
     def draft(self, bundle_id: str) -> Draft:
         """The draft of that id, begun now if there is none."""
@@ -89,6 +91,8 @@ class Drafts:
                 self._nodes[entity.id] = entity
             case Sightings():
                 self._sightings[entity.offer_id] = entity
+            case Breaker():
+                self._breakers[entity.scope] = entity
             case _:
                 pass
 
@@ -107,6 +111,10 @@ class Drafts:
     def node(self, id_: NodeId) -> Node | None:
         """A node not gone, or one that went in this pass."""
         return self._nodes.get(id_) or self.world.nodes.get(id_)
+
+    def breaker(self, scope: str) -> Breaker | None:
+        """A breaker, with what this pass has made of it."""
+        return self._breakers.get(scope) or self.world.breakers.get(scope)
 
     def sightings(self, id_: OfferId) -> Sightings:
         """What has been seen of an offer, with what this pass has seen."""

@@ -20,7 +20,7 @@ from hybrid.domain.pool_spec import Boot, BurstPool
 from hybrid.ledger.charges import charge_lines
 from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
 from hybrid.ports.observation import Known, MachineFacts, Observation
-from hybrid.ports.store import Post, Put
+from hybrid.ports.store import Post
 from hybrid.reconcile import sightings
 from hybrid.reconcile.drafts import Draft, Drafts
 from hybrid.reconcile.learning import Lessons
@@ -224,25 +224,24 @@ def _check_boot(drafts: Drafts, claim: Claim, now: float) -> None:
     cause = "it did not join before its boot deadline"
     draft.put(claim.to(ClaimState.TERMINATING, at=now, cause=cause))
     # a broken image or user data must not burn money in a loop
-    trip(drafts, draft, f"offer:{claim.offer.id}", cause, now)
+    trip(drafts, f"offer:{claim.offer.id}", cause, now)
 
 
 def trip(
-    drafts: Drafts,
-    draft: Draft,
-    scope: str,
-    cause: str,
-    now: float,
-    retry_after_s: float | None = None,
+    drafts: Drafts, scope: str, cause: str, now: float, retry_after_s: float | None = None
 ) -> None:
-    """Open a breaker, or hold it open for longer."""
-    before = drafts.world.breakers.get(scope)
+    """Open a breaker, or hold it open for longer.
+
+    In a bundle of its own: hundreds of claims may be refused by one scope in one pass, and none of
+    them may be asked for again because another has opened the breaker first.
+    """
+    before = drafts.breaker(scope)
     if before is None:
         breaker = Breaker.opened(scope, cause, at=now, retry_after_s=retry_after_s)
     else:
         breaker = before.tripped(cause, at=now, retry_after_s=retry_after_s)
     if breaker is not before:
-        draft.add(Put(breaker))
+        drafts.draft(f"breaker:{scope}").put(breaker)
 
 
 def settled(
@@ -294,7 +293,7 @@ def _lines(
         steps=steps,
         disk_gib=pool.disk,
         disk_usd_per_gib_hour=pool.disk_usd_per_gib_hour,
-        free=interrupted and ended_at - began < pool.free_if_interrupted_within,
+        free=interrupted and max(0.0, ended_at - began) < pool.free_if_interrupted_within,
     )
 
 

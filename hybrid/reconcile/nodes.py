@@ -68,7 +68,7 @@ def _sync_node(
     node = drafts.node(report.id)
     claim = drafts.claim(report.claim_id) if report.claim_id else None
     if node is None:
-        if report.left or (report.claim_id and (claim is None or not _may_join(claim))):
+        if report.left or (report.claim_id and (claim is None or not _may_join(claim, report))):
             return  # it left before it was known, or its claim is over: nothing may start there
         node = _joined(engine, report, now)
         bundle = drafts.draft(_bundle_id(report))
@@ -95,8 +95,13 @@ def _bundle_id(report: NodeReport) -> str:
     return f"claim:{report.claim_id}" if report.claim_id else f"node:{report.id}"
 
 
-def _may_join(claim: Claim) -> bool:
-    return not claim.state.over and claim.state not in (ClaimState.TERMINATING, ClaimState.LOST)
+def _may_join(claim: Claim, report: NodeReport) -> bool:
+    """A claim is for one machine, which joins once: a copy of it is nobody's."""
+    if claim.state not in _AWAITED:
+        return False
+    if claim.node_id not in (None, report.id):
+        return False
+    return claim.machine_id is None or report.machine_id in (None, claim.machine_id)
 
 
 def _joined(engine: str, report: NodeReport, now: float) -> Node:

@@ -91,17 +91,17 @@ def _launched(drafts: Drafts, draft: Draft, claim: Claim | None, receipt: Receip
         return
     match receipt.error:
         case ScopedRefusal() as refusal if isinstance(refusal, _DEFINITE):
-            trip(drafts, draft, refusal.scope, refusal.words, receipt.at)
+            trip(drafts, refusal.scope, refusal.words, receipt.at)
             if isinstance(refusal, CapacityUnavailable):
                 sightings.saw(drafts, claim, receipt.at, up=False)
             _give_back(draft, claim, receipt.at)
             draft.put(claim.to(ClaimState.FAILED, at=receipt.at, cause=str(refusal), held_micros=0))
         case RateLimited() as limited:
-            trip(drafts, draft, limited.scope, limited.words, receipt.at, limited.retry_after_s)
+            trip(drafts, limited.scope, limited.words, receipt.at, limited.retry_after_s)
             draft.put(claim)
         case AuthFailed() as refusal:
             # an earlier attempt may have been let through: not a refusal of the request itself
-            trip(drafts, draft, refusal.scope, refusal.words, receipt.at)
+            trip(drafts, refusal.scope, refusal.words, receipt.at)
             draft.put(claim)
         case _:
             draft.put(claim)
@@ -136,7 +136,7 @@ def _terminated(
     if isinstance(receipt.error, RateLimited | AuthFailed):
         refusal = receipt.error
         retry_after_s = getattr(refusal, "retry_after_s", None)
-        trip(drafts, draft, refusal.scope, refusal.words, receipt.at, retry_after_s)
+        trip(drafts, refusal.scope, refusal.words, receipt.at, retry_after_s)
     if claim is not None:
         draft.put(
             replace(

@@ -31,11 +31,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """One cloud from below: which machines run, and how one switches itself off."""
+    """One cloud from below: which machines run, how one switches itself off, and its own clock."""
 
     pool: BurstPool
     running: Callable[[], Iterable[Standing]]
     power_off: Callable[[MachineId], None]
+    now: Callable[[], float]
 
 
 @dataclass(slots=True)
@@ -64,24 +65,24 @@ class WireWorld:
 
     def settle(self) -> None:
         """Bring the nodes to what their clouds show: boots, leases, ends, work."""
-        now = self.clock.now()
         there: set[MachineId] = set()
         for ground in self.grounds:
             for machine in ground.running():
                 there.add(machine.id)
-                self._join(ground.pool, machine, now)
-                if self._lease_is_over(ground.pool, machine, now):
+                self._join(ground, machine)
+                if self._lease_is_over(ground, machine):
                     ground.power_off(machine.id)
                     there.discard(machine.id)
-        self.engine.work(now)
         for id_ in self._joined - there:
             self.engine.lose(_node(id_))
         self._joined &= there
+        self.engine.work(self.clock.now())
 
-    def _join(self, pool: BurstPool, machine: Standing, now: float) -> None:
+    def _join(self, ground: Ground, machine: Standing) -> None:
+        pool = ground.pool
         if machine.id in self._joined or machine.machine_type in self.broken_boots:
             return
-        if now < machine.launched_at + pool.boot.expected:
+        if ground.now() < machine.launched_at + pool.boot.expected:
             return
         facts = machine_type(machine.machine_type)
         self._joined.add(machine.id)
@@ -100,13 +101,15 @@ class WireWorld:
             )
         )
 
-    def _lease_is_over(self, pool: BurstPool, machine: Standing, now: float) -> bool:
+    def _lease_is_over(self, ground: Ground, machine: Standing) -> bool:
         """Every machine ends itself: no control plane is needed for that."""
-        until = machine.launched_at + LAUNCH_TO_START_S + pool.lease.duration
+        age_s = ground.now() - machine.launched_at
+        if age_s < LAUNCH_TO_START_S + ground.pool.lease.duration:
+            return False
         node = self.engine.nodes.get(_node(machine.id))
-        if node is not None and node.lease_until is not None:
-            until = max(until, node.lease_until)
-        return now >= until
+        # a renewed lease is told by our clock, whatever the cloud's says
+        until = None if node is None else node.lease_until
+        return until is None or self.clock.now() >= until
 
 
 def _node(machine_id: MachineId) -> NodeId:

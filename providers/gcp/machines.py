@@ -162,7 +162,8 @@ def _ended(id_: MachineId, done: list[Deed], installation: str, *, taken: bool) 
         machine_type="",
         market=Market.SPOT if taken else Market.ON_DEMAND,
         launched_at=min(began),
-        ended_at=max(e.ended_at for e in ends if e.ended_at is not None),
+        # whichever came first: a machine that is being taken may be deleted before it is
+        ended_at=min(e.ended_at for e in ends if e.ended_at is not None),
         end_reason="preempted" if taken else "deleted",
         interrupted=taken,
     )

@@ -171,7 +171,9 @@ class Ec2Gate:
             return reply, []
         created = core.ec2.reserved(wire.reservation_of(reply.body))
         token = parameters.get("ClientToken", "")
-        return reply, core.launched(order, zone, token, created)
+        entered = core.launched(order, zone, token, created)
+        body = wire.with_launch_time(reply.body, entered[0].launched_at)
+        return Reply(reply.status, reply.content_type, body), entered
 
     # -- ending, stopping, starting ---------------------------------------------------------
 

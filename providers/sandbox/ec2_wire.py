@@ -18,6 +18,7 @@ from providers.sandbox.wsgi import Environ, Reply
 NAMESPACE = "http://ec2.amazonaws.com/doc/2016-11-15/"
 _REQUEST_ID = "sandbox-request"
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/([^/]+)/aws4_request")
+_LAUNCH_TIME_XML = re.compile(rb"<launchTime>[^<]*</launchTime>")
 _STATE_XML = re.compile(r"<instanceState>.*?</instanceState>", re.DOTALL)
 _RESERVATION_XML = re.compile(r"<reservationId>([^<]+)</reservationId>")
 
@@ -130,6 +131,12 @@ def with_states(run_instances_xml: bytes, states: Iterable[str]) -> bytes:
         run_instances_xml.decode(),
     )
     return text.encode()
+
+
+def with_launch_time(run_instances_xml: bytes, at: float) -> bytes:
+    """A RunInstances answer with the cloud's own instant in place of moto's."""
+    written = f"<launchTime>{timestamp(at)}</launchTime>".encode()
+    return _LAUNCH_TIME_XML.sub(lambda _: written, run_instances_xml)
 
 
 def timestamp(at: float) -> str:

@@ -26,7 +26,7 @@ from hybrid.ports.errors import (
     RateLimited,
 )
 from hybrid.ports.observation import Observation
-from hybrid.ports.store import Remove, World
+from hybrid.ports.store import Put, Remove, World
 from hybrid.reconcile.effects import (
     AcknowledgeRun,
     Effect,
@@ -106,6 +106,24 @@ def test_only_a_definite_refusal_fails_a_claim_and_gives_its_money_back(
     assert (claim.state, claim.held_micros) == (ClaimState.FAILED, 0)
     assert [(e.kind, e.amount_micros) for e in posts(bundles)] == [(EntryKind.RELEASE, 900_000)]
     assert puts(bundles, Breaker)["zone:aws/us-east-1a"].trips == 1
+
+
+def test_claims_refused_by_one_scope_in_one_pass_all_fail_and_open_one_breaker() -> None:
+    claims = [a_claim(f"c{number}", ClaimState.REQUESTED) for number in range(3)]
+    refusal = CapacityUnavailable("zone:aws/us-east-1a", "no such machine now")
+    receipts = tuple(
+        Receipt(effect=LaunchMachine(claim=claim), at=NOW, error=refusal) for claim in claims
+    )
+    bundles = apply_receipts(a_world(*claims), receipts)
+    assert {claim.state for claim in puts(bundles, Claim).values()} == {ClaimState.FAILED}
+    breakers = [
+        change.entity.scope
+        for bundle in bundles
+        for change in bundle.changes
+        if isinstance(change, Put) and isinstance(change.entity, Breaker)
+    ]
+    # a second writer of the row would be dropped, and its claim launched again
+    assert breakers == ["zone:aws/us-east-1a"]
 
 
 @pytest.mark.parametrize(
