@@ -45,9 +45,11 @@ coverage: $(DEV_STAMP)
 	$(BIN)/coverage report --fail-under=95 --skip-covered \
 	  --include='hybrid/domain/*,hybrid/planning/*,hybrid/reconcile/*,hybrid/ledger/*,hybrid/topology/*,hybrid/estimation/*,policies/*'
 
-# new examples each time, many more of them, and every crash boundary over SQLite too
+# made-up lives and storms over real processes, side by side, new ones each time; SEED=life:N or
+# SEED=storm:N replays the one that failed
+MINUTES ?= 20
 soak: $(DEV_STAMP)
-	HYBRID_SOAK=1 $(IN_OWN_TMP) $(BIN)/python -m pytest -n $(JOBS) tests/properties --timeout=0
+	$(IN_OWN_TMP) $(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks

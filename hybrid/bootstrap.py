@@ -44,6 +44,7 @@ from hybrid.services.artifacts import Artifacts
 from hybrid.services.bills import Bills
 from hybrid.services.budgets import Budgets
 from hybrid.services.claims import Claims
+from hybrid.services.draining import Draining
 from hybrid.services.errors import ServiceError, StartupError
 from hybrid.services.explaining import Explaining
 from hybrid.services.happenings import Happenings
@@ -99,6 +100,7 @@ class App:
     explaining: Explaining
     logs: Logs
     nodes: Nodes
+    draining: Draining
     pools: Pools
     claims: Claims
     offered: Offered
@@ -207,6 +209,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         leads=lambda: loop.status().leads,
     )
     held.callback(notifier.stop)
+    nodes = Nodes(store, live, clock, poke)
     return App(
         settings=settings,
         url=url,
@@ -233,7 +236,8 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         quoting=Quoting(submission),
         explaining=Explaining(jobs, policies, sight),
         logs=Logs(store, jobs, log_store, engines),
-        nodes=Nodes(store, live, clock, poke),
+        nodes=nodes,
+        draining=Draining(store, live, nodes, clock, poke),
         pools=pools,
         claims=Claims(store),
         offered=Offered(lambda: loop.tick.observation, loop.tick.observer),

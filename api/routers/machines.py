@@ -12,11 +12,13 @@ from api.problems import documented
 from api.schemas.machines import (
     ClaimList,
     CordonRequest,
+    DrainRequest,
     IgnoredOffer,
     NodeList,
     OfferList,
     PoolList,
     ShownClaim,
+    ShownDrain,
     ShownNode,
     ShownOffer,
     ShownPool,
@@ -71,6 +73,31 @@ def cordon_node(
 def uncordon_node(node_id: IdPath, app: Product, who: Operator) -> ShownNode:
     """Let a node take new runs again."""
     return ShownNode.of(app.nodes.uncordon(NodeId(node_id), by=who.name))
+
+
+@router.get("/drains/{target}", tags=["nodes"], responses=documented(404, 409))
+def get_drain(target: IdPath, app: Product, who: Viewer) -> ShownDrain:  # noqa: ARG001
+    """How far a node, or an owned pool, has been emptied."""
+    return ShownDrain.of(app.draining.status(target))
+
+
+@router.put("/drains/{target}", tags=["nodes"], responses=documented(404, 409, 415, 503))
+def put_drain(
+    target: IdPath, app: Product, who: Operator, body: DrainRequest | None = None
+) -> ShownDrain:
+    """Empty a node, or an owned pool, for maintenance: nothing else starts there. Runs that end in
+    time are let be; those that save their work go on elsewhere at once; others go on as long as the
+    time allows."""
+    wanted = body or DrainRequest()
+    return ShownDrain.of(
+        app.draining.drain(target, within_s=wanted.within_s, by=who.name, why=wanted.why)
+    )
+
+
+@router.delete("/drains/{target}", tags=["nodes"], responses=documented(404, 409, 503))
+def delete_drain(target: IdPath, app: Product, who: Operator) -> ShownDrain:
+    """Let a node, or a pool's nodes, take new runs again."""
+    return ShownDrain.of(app.draining.undrain(target, by=who.name))
 
 
 @router.get("/pools", tags=["pools"])

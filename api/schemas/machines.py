@@ -13,6 +13,7 @@ from hybrid.domain.job_spec import Market
 from hybrid.domain.node import Gpu, NodeState
 from hybrid.domain.offer import Offer
 from hybrid.domain.pool_spec import PoolSpec
+from hybrid.services.draining import Drain
 from hybrid.services.nodes import NodeUse
 from hybrid.services.pools import PoolUse
 
@@ -68,6 +69,7 @@ class ShownNode(Shown):
     block: str
     rack: str
     cordon_cause: str
+    drain_by: datetime | None = Field(description="When it is to be empty, while it is emptied")
     run_ids: tuple[str, ...]
     history: tuple[ShownStep, ...]
 
@@ -99,6 +101,7 @@ class ShownNode(Shown):
             block=node.block,
             rack=node.rack,
             cordon_cause=node.cordon_cause,
+            drain_by=instant_or_none(node.drain_by),
             run_ids=tuple(run.id for run in use.runs),
             history=ShownStep.all_of(node.history),
         )
@@ -270,6 +273,36 @@ class ClaimList(Shown):
     """Claims, newest first."""
 
     claims: tuple[ShownClaim, ...]
+
+
+class DrainRequest(Shown):
+    """By when a node or a pool is to be empty, and why."""
+
+    within_s: float = Field(
+        default=1800.0, ge=0, le=30 * 86_400, allow_inf_nan=False, description="From now"
+    )
+    why: str = Field(default="", max_length=500)
+
+
+class ShownDrain(Shown):
+    """How far emptying has come."""
+
+    target: str = Field(description="A node or a pool")
+    by: datetime | None = Field(description="When it is to be empty; none: it is not emptied")
+    empty: bool = Field(description="Nothing runs there any more, and nothing will")
+    runs_left: int
+    nodes: tuple[ShownNode, ...]
+
+    @classmethod
+    def of(cls, drain: Drain) -> ShownDrain:
+        """From the service's answer."""
+        return cls(
+            target=drain.target,
+            by=instant_or_none(drain.by),
+            empty=drain.empty,
+            runs_left=drain.runs_left,
+            nodes=tuple(ShownNode.of(use) for use in drain.nodes),
+        )
 
 
 class CordonRequest(Shown):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import importlib
 import os
 import signal
 import sys
@@ -15,7 +17,7 @@ from pathlib import Path
 import structlog
 import tenacity
 
-from hybrid.agent.config import AgentConfig, AgentConfigError, metadata_url
+from hybrid.agent.config import AgentConfig, AgentConfigError, Cloud, metadata_url
 from hybrid.agent.desk import sha256_of
 from hybrid.agent.guardian import boot_id, boottime_s
 from hybrid.agent.guardian.durable import read_record, write_record
@@ -108,6 +110,7 @@ class Agent:
         threads = self._threads(node, client, inventory)
         for thread in threads:
             thread.start()
+        load_ahead(self._config.cloud)
         _log.info("agent at work", node=identity.node_id, pool=identity.pool)
         self._wait(node, client)
         self._signals.stopping.set()
@@ -254,6 +257,19 @@ def _alone(state_dir: Path) -> Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def load_ahead(cloud: Cloud) -> None:
+    """Load the library of the cloud's own object store in the background: a second that the first
+    run need not wait for. What is not installed, or not used, does no harm."""
+    modules = {Cloud.AWS: "s3fs", Cloud.GCP: "gcsfs"}
+
+    def load() -> None:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(modules[cloud])
+
+    if cloud in modules:
+        threading.Thread(target=load, name="load-ahead", daemon=True).start()
 
 
 def _same_boot_as_before(state_dir: Path) -> bool:

@@ -41,6 +41,8 @@ SECTIONS: Mapping[str, Mapping[str, Lazy]] = MappingProxyType(
         "Machines and money": {
             "pools": Lazy(f"{_HERE}.pools", "List, show, apply and remove pools."),
             "nodes": Lazy(f"{_HERE}.nodes", "List, cordon and uncordon nodes."),
+            "drain": Lazy(f"{_HERE}.drain", "Empty a node or an owned pool for maintenance."),
+            "undrain": Lazy(f"{_HERE}.undrain", "Let a drained node or pool take runs again."),
             "offers": Lazy(f"{_HERE}.offers", "What the clouds offer now."),
             "claims": Lazy(f"{_HERE}.claims", "Cloud machines that were asked for."),
             "budgets": Lazy(f"{_HERE}.budgets", "Budgets, and what is left of them."),

@@ -232,7 +232,18 @@ class Node(Answer):
     memory_gib: float
     container_runtimes: tuple[str, ...]
     cordon_cause: str
+    drain_by: datetime | None = None
     run_ids: tuple[str, ...]
+
+
+class Drain(Answer):
+    """How far a node or a pool has been emptied."""
+
+    target: str
+    by: datetime | None
+    empty: bool
+    runs_left: int
+    nodes: tuple[Node, ...]
 
 
 class NodeList(Answer):

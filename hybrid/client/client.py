@@ -119,6 +119,19 @@ class HybridClient:
         path = _path("nodes", node_id) + ":cordon"
         return self._ask(said.Node, "POST", path, again=True, json={"why": why})
 
+    def drain(self, target: str, within_s: float, why: str = "") -> said.Drain:
+        """Empty a node, or an owned pool, in time."""
+        body = {"within_s": within_s, "why": why}
+        return self._ask(said.Drain, "PUT", _path("drains", target), again=True, json=body)
+
+    def drained(self, target: str) -> said.Drain:
+        """How far it has been emptied."""
+        return self._ask(said.Drain, "GET", _path("drains", target))
+
+    def undrain(self, target: str) -> said.Drain:
+        """Let it take new runs again."""
+        return self._ask(said.Drain, "DELETE", _path("drains", target), again=True)
+
     def uncordon(self, node_id: str) -> said.Node:
         """Let a node take new runs again."""
         return self._ask(said.Node, "POST", _path("nodes", node_id) + ":uncordon", again=True)

@@ -38,7 +38,7 @@ def _training_s(steps: int) -> float:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("HYBRID_")}
         begun = time.monotonic()
         subprocess.run(
-            _command(steps, seed=0),
+            command(steps, seed=0),
             cwd=folder,
             env={**environment, "HYBRID_CHECKPOINT_DIR": folder},
             stdout=subprocess.DEVNULL,
@@ -207,7 +207,7 @@ class Cast:
         resources = {"cpus": 0.5, "memory": "256MiB", **fields.pop("resources", {})}
         document: dict[str, Any] = {
             "name": name,
-            "command": _command(max(50, round(run_s * self._steps_per_s)), seed),
+            "command": command(max(50, round(run_s * self._steps_per_s)), seed),
             "outputs": ["outputs"],
             "expected_runtime": f"{expected_s:g}s",
             "walltime": "10m",
@@ -222,7 +222,7 @@ class Cast:
         return DemoJob(document, shows, after_s, refused)
 
 
-def _command(steps: int, seed: int) -> list[str]:
+def command(steps: int, seed: int) -> list[str]:
     return [
         sys.executable,
         *("-m", "hybrid.demo.jobs.train"),

@@ -72,6 +72,8 @@ class Node:
     rack: str = ""
     boot_id: str = ""
     cordon_cause: str = ""
+    drain_by: float | None = None
+    """While it is being emptied: when it is to be empty."""
     cordon_sent: bool = False
     """Whether the engine has been told of the cordon (the receipt of that call)."""
     history: tuple[Step, ...] = ()
@@ -83,9 +85,12 @@ class Node:
             self.id, self.state, state, at=at, cause=cause, history=self.history
         )
         cordon_cause = cause if state is NodeState.CORDONED else self.cordon_cause
+        drain_by = self.drain_by
         if state is NodeState.READY:
-            cordon_cause = ""
-        return replace(self, state=state, history=history, cordon_cause=cordon_cause)
+            cordon_cause, drain_by = "", None
+        return replace(
+            self, state=state, history=history, cordon_cause=cordon_cause, drain_by=drain_by
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Runs that must stop whatever anything costs: cancelled jobs, machines about to be taken, runs
-past their walltime. A lease that cannot be renewed is in ``leases``."""
+past their walltime, nodes that are being emptied. A lease that cannot be renewed is in
+``leases``."""
 
 from __future__ import annotations
 
@@ -64,4 +65,22 @@ def _due(ws: Workspace, run: Run, job: Job) -> tuple[StopCause, str, float | Non
         at = min(notices)
         words = f"the provider takes its machine in {format_duration(max(0, round(at - ws.now)))}"
         return StopCause.INTERRUPTION, words, at - NOTICE_MARGIN_S
-    return None
+    return _drained(ws, run, job)
+
+
+def _drained(ws: Workspace, run: Run, job: Job) -> tuple[StopCause, str, float] | None:
+    """Whether a run must leave nodes that are being emptied.
+
+    One that ends in time by itself is let be. One that saves its work goes on elsewhere at once;
+    what would be lost of one that does not is put off as long as the time allows.
+    """
+    nodes = (ws.snapshot.nodes.get(node_id) for node_id in run.node_ids)
+    draining = [(n.drain_by, n.id) for n in nodes if n is not None and n.drain_by is not None]
+    if not draining or run.state is RunState.STOPPING:
+        return None
+    by, node_id = min(draining)
+    ends_in_time = ws.now + ws.unstopped_left(run, job).mean_s <= by
+    patient = ends_in_time or not job.spec.checkpoint.enabled
+    if patient and ws.now < by - job.spec.stop.grace - NOTICE_MARGIN_S:
+        return None
+    return StopCause.DRAIN, f"{node_id} is being emptied", by

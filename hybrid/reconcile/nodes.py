@@ -186,6 +186,9 @@ def _state_after(
         if node.state is NodeState.READY:
             return node.to(NodeState.CORDONED, at=now, cause=CLOSING)
         return node
+    if node.state is NodeState.LOST and node.cordon_cause and node.cordon_cause not in OWN_CAUSES:
+        # somebody wanted it to take no runs, and has not said otherwise
+        return node.to(NodeState.CORDONED, at=now, cause=node.cordon_cause)
     if node.state is NodeState.LOST or node.cordon_cause in OWN_CAUSES:
         return node.to(NodeState.READY, at=now, cause="heard again")
     return node

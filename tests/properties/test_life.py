@@ -35,10 +35,12 @@ from hybrid.ports.store import Store
 from hybrid.services.log_lines import log_to_stderr
 from hybrid.simulation.memory_store import MemoryStore
 from hybrid.store import SqlStore
-from tests.doubles.life import HOME, LIST_MICROS, ZONE, Life
+from tests.doubles.life import HOME, LIST_MICROS, NOW, ZONE, Life
 
 SOAK = os.environ.get("HYBRID_SOAK") == "1"
 EXAMPLES = int(os.environ.get("HYBRID_SOAK_EXAMPLES", "300"))
+LIVED = os.environ.get("HYBRID_SOAK_LIVED")
+"""A file that is told how many seconds each life lasted."""
 MOST_JOBS = 10
 
 offers = st.tuples(st.sampled_from(sorted(LIST_MICROS)), st.sampled_from(tuple(Market)))
@@ -248,6 +250,9 @@ class AnyLife(RuleBasedStateMachine):
         try:
             if sys.exc_info()[0] is None:  # a life that failed already has said enough
                 self.life.end()
+                if LIVED:
+                    with Path(LIVED).open("a") as file:
+                        file.write(f"{self.life.now - NOW:.0f}\n")
         finally:
             self.life.close()
 

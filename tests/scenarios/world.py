@@ -129,6 +129,7 @@ def _nodes(world: dict[str, Any]) -> dict[NodeId, Node]:
             engine=given.get("engine", "agent"),
             state=NodeState(given.get("state", "ready")),
             joined_at=NOW - 86_400,
+            drain_by=NOW + seconds(given["drain_in"]) if "drain_in" in given else None,
             hostname=name,
             gpus=tuple(
                 replace(gpu, healthy=False, health_reason="ECC errors")

@@ -22,7 +22,7 @@ SCHEMAS = {
     "Pool": "ShownPool", "Offer": "ShownOffer", "Ignored": "IgnoredOffer", "Claim": "ShownClaim",
     "Budget": "ShownBudget", "Policy": "ShownPolicy", "Change": "ShownDifference",
     "Token": "ShownToken", "Mismatch": "ShownMismatch", "Spender": "ShownSpender",
-    "Hold": "ShownHold", "ClaimBill": "ShownClaimBill",
+    "Drain": "ShownDrain", "Hold": "ShownHold", "ClaimBill": "ShownClaimBill",
     "Doubt": "ShownDoubt", "Outlook": "ShownOutlook",
     "DecisionChange": "ShownDecisionChange", "PlanSums": "ShownPlanSums",
 }  # fmt: skip

@@ -1,0 +1,1 @@
+"""Long runs under fire: made-up lives of a company, and real processes in a storm."""
