@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+from hybrid.domain.claim import ClaimState
 from hybrid.domain.ids import JobId
 from hybrid.domain.money import cents
 from hybrid.planning.adopt import Adoption, schedule_of
@@ -35,6 +36,8 @@ WINDOW = 24
 
 KICKS = 16
 """Arrangements that are followed further where no single move helps, the most promising."""
+
+_NOT_THERE = frozenset({ClaimState.REQUESTED, ClaimState.BOOTING, ClaimState.TERMINATING})
 
 _LEAST_GAIN_MICROS = 1.0
 """A smaller gain is the dust of adding up floats."""
@@ -112,16 +115,28 @@ def improve(
 
 
 def _open(ws: Workspace, queue: Queue, greedy: Bursting) -> bool:
-    """Whether there is anything to decide by cost alone. Where somebody may take the place of runs,
-    or machines look for a job, what those steps saw must stay as it was."""
-    waiting = queue.waiting
-    if not ws.policy.scheduling.improve or not greedy.complete:
+    """Whether there is anything to decide by cost alone. Where runs stop, somebody may take their
+    place, or machines on their way look for a job, what those steps saw must stay as it was.
+
+    Asked of facts that this plan's own actions do not change: the next plan must answer alike.
+    """
+    if not ws.policy.scheduling.improve or not greedy.complete or not queue.waiting:
         return False
-    if not 1 < len(waiting) <= MOST_WAITING or ws.orphans or ws.first or ws.stops:
+    ranks = queue.ranks()
+    if len(ranks) > MOST_WAITING or not any(rank.open for rank in ranks.values()):
         return False
-    if not any(rank.open for rank in queue.ranks().values()):
+    if any(ws.stopping(run) is not None for run in ws.run_of.values()) or _adrift(ws):
         return False
-    return not any(may_preempt(ws, job) for job in waiting.values())
+    return not may_preempt(ws, ranks)
+
+
+def _adrift(ws: Workspace) -> bool:
+    """Whether machines that never came to be there are nobody's, or were until this plan."""
+    covering = {claim.id for claims in ws.covering.values() for claim in claims}
+    return any(
+        claim.node_id is None and claim.state in _NOT_THERE and claim.id not in covering
+        for claim in ws.snapshot.claims.values()
+    )
 
 
 class _Search:

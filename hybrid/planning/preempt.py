@@ -7,13 +7,13 @@ while their runs stop: the urgent job is first in its rank, and its reservation 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId, RunId
 from hybrid.domain.job import Job, StopCause
 from hybrid.domain.plan import CostTerm, RowRef, Stop
-from hybrid.domain.run import Run
+from hybrid.domain.run import Run, RunState
 from hybrid.estimation.runtime import work_done
 from hybrid.estimation.waits import Duration
 from hybrid.planning.adopt import Adoption, schedule_of
@@ -124,8 +124,12 @@ def _coming(adoptions: Mapping[JobId, Adoption], job_id: JobId) -> bool:
 
 def local_gpus(ws: Workspace) -> dict[str, int]:
     """Local GPUs each team holds and keeps."""
+    return _held_gpus(ws, ws.run_of.values())
+
+
+def _held_gpus(ws: Workspace, runs: Iterable[Run]) -> dict[str, int]:
     held: dict[str, int] = {}
-    for run in ws.run_of.values():
+    for run in runs:
         job = ws.snapshot.jobs.get(run.job_id)
         if job is not None and not run.claim_ids and ws.stopping(run) is None:
             gpus = job.spec.resources.total_gpus
@@ -133,9 +137,18 @@ def local_gpus(ws: Workspace) -> dict[str, int]:
     return held
 
 
-def may_preempt(ws: Workspace, waiting: Waiting) -> bool:
-    """Whether the policy lets the job take the place of runs."""
-    return ws.policy.preemption.enabled and _may(ws, waiting, local_gpus(ws))
+def may_preempt(ws: Workspace, jobs: Iterable[JobId]) -> bool:
+    """Whether the policy lets any of the jobs take the place of runs. What was placed and has not
+    begun counts as not held yet, so that placing changes no answer."""
+    if not ws.policy.preemption.enabled:
+        return False
+    begun = [run for run in ws.run_of.values() if run.state is not RunState.ASSIGNED]
+    team_gpus = _held_gpus(ws, begun)
+    found = (ws.snapshot.jobs[job_id] for job_id in jobs)
+    return any(
+        class_of(job, ws.policy).preempts or preemption.reclaims(job, ws.policy, team_gpus)
+        for job in found
+    )
 
 
 def _may(ws: Workspace, waiting: Waiting, team_gpus: Mapping[str, int]) -> bool:

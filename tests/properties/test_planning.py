@@ -151,7 +151,7 @@ def _without_share_mixups(world: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(worlds())
-@PROFILE
+@settings(PROFILE, max_examples=120)
 def test_plans_are_clean_and_planning_again_changes_nothing(world: dict[str, Any]) -> None:
     snapshot, policy = build(_without_share_mixups(world))
     first = plan(snapshot, policy, 1)

@@ -120,6 +120,23 @@ def test_searching_never_makes_a_plan_dearer_and_planning_again_adds_nothing(pos
         assert plan(apply_plan(snapshot, made), RULES, 1).actions == ()
 
 
+def test_placing_an_urgent_job_does_not_open_the_search_to_the_plan_after() -> None:
+    snapshot, policy = build(
+        {
+            "nodes": {"n0": {"gpus": 2}},
+            "jobs": {
+                "r0": {"run": "1h", "at": "n0", "started": "0s"},
+                "placed": {"run": "2h", "priority": "urgent"},
+                "long": {"run": "8h", "submitted": "-2h"},
+                "short": {"run": "1h", "submitted": "-1h"},
+            },
+        }
+    )
+    first = plan(snapshot, policy, 1)
+    second = plan(apply_plan(snapshot, first), policy, 1)
+    assert order_of(first) == order_of(second) == ["long", "short"]
+
+
 def test_the_search_stops_at_the_evaluation_budget_and_says_so() -> None:
     snapshot = replace(small_world(1, 70), evaluation_budget=1_000)
     made = plan(snapshot, RULES, 1)
