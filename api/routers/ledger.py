@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from api.deps import Admin, Operator, Product
+from api.deps import Admin, IdPath, Operator, Product, Viewer
 from api.problems import documented
-from api.schemas.ledger import BillComparison, BillText, LedgerCheck
+from api.schemas.ledger import BillComparison, BillText, ClaimLedger, LedgerCheck
+from hybrid.domain.ids import ClaimId
 
 router = APIRouter(tags=["money"])
+
+
+@router.get("/ledger/{claim_id}", responses=documented(404))
+def get_claim_ledger(app: Product, who: Viewer, claim_id: IdPath) -> ClaimLedger:
+    """What was held, charged and corrected for one claim, line by line."""
+    id_ = ClaimId(claim_id)
+    return ClaimLedger.of(id_, app.claims.entries(who, id_))
 
 
 @router.post("/ledger:verify")

@@ -8,11 +8,13 @@ from typing import Annotated
 
 from pydantic import AwareDatetime, Field, StringConstraints
 
-from api.schemas.shown import Shown, Usd, usd
+from api.schemas.shown import Shown, Usd, instant, usd
 from hybrid.domain.bill import Bill, BillLine, LineKind
 from hybrid.domain.ids import ClaimId
+from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.money import to_micros
 from hybrid.ledger.bills import BillState, ClaimBill
+from hybrid.ledger.replay import ClaimMoney, by_claim
 from hybrid.services.bills import BillReport
 from hybrid.services.spending import Verified
 
@@ -21,6 +23,47 @@ LINES_AT_MOST = 2000
 
 _Tag = Annotated[str, StringConstraints(max_length=255, pattern=r"^[\x20-\x7e]*$")]
 _Instant = Annotated[AwareDatetime, Field(ge=datetime(2000, 1, 1, tzinfo=UTC))]
+
+
+class ShownEntry(Shown):
+    """One line of the ledger."""
+
+    id: str
+    at: datetime
+    kind: EntryKind = Field(description="hold and release reserve; charge and settlement spend")
+    what: str
+    amount_usd: Usd = Field(description="Below zero only for settlements")
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> ShownEntry:
+        """From an entry."""
+        return cls(
+            id=entry.id,
+            at=instant(entry.at),
+            kind=entry.kind,
+            what=entry.memo,
+            amount_usd=usd(entry.amount_micros),
+        )
+
+
+class ClaimLedger(Shown):
+    """What the ledger says of one claim, in the order in which it was written."""
+
+    claim_id: str
+    entries: tuple[ShownEntry, ...]
+    held_usd: Usd
+    charged_usd: Usd
+
+    @classmethod
+    def of(cls, claim_id: ClaimId, entries: tuple[LedgerEntry, ...]) -> ClaimLedger:
+        """From a claim's entries."""
+        money = by_claim(entries).get(claim_id, ClaimMoney())
+        return cls(
+            claim_id=claim_id,
+            entries=tuple(map(ShownEntry.of, entries)),
+            held_usd=usd(money.held_micros),
+            charged_usd=usd(money.charged_micros),
+        )
 
 
 class ShownMismatch(Shown):

@@ -47,7 +47,9 @@ SECTIONS: Mapping[str, Mapping[str, Lazy]] = MappingProxyType(
             "claims": Lazy(f"{_HERE}.claims", "Cloud machines that were asked for."),
             "budgets": Lazy(f"{_HERE}.budgets", "Budgets, and what is left of them."),
             "usage": Lazy(f"{_HERE}.usage", "What teams have used, spent and saved."),
-            "ledger": Lazy(f"{_HERE}.ledger", "Verify the ledger, compare and import bills."),
+            "ledger": Lazy(
+                f"{_HERE}.ledger", "Show and verify the ledger, compare and import bills."
+            ),
             "policy": Lazy(f"{_HERE}.policy", "Show, check, compare and apply the policy."),
             "token": Lazy(f"{_HERE}.token", "Create, list and revoke tokens."),
             "openapi": Lazy(f"{_HERE}.openapi", "The description of the REST API."),

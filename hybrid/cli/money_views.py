@@ -100,6 +100,21 @@ def usage(found: said.Usage) -> Any:
     )  # fmt: skip
 
 
+def claim_ledger(found: said.ClaimLedger) -> Any:
+    """The lines about one claim, and what they come to."""
+    return stack(
+        table(
+            ("when", "kind", "what", ">amount"),
+            (
+                (clock(each.at), each.kind, each.what, dollars(each.amount_usd))
+                for each in found.entries
+            ),
+            empty="nothing was ever held for it",
+        ),
+        pairs((("held", dollars(found.held_usd)), ("charged", dollars(found.charged_usd)))),
+    )
+
+
 def ledger_check(found: said.LedgerCheck) -> Any:
     """Whether the balances are what the ledger comes to."""
     entries = f"{found.entries:,} {'entry' if found.entries == 1 else 'entries'}"

@@ -423,6 +423,25 @@ class Change(Answer):
     after: Any
 
 
+class Entry(Answer):
+    """One line of the ledger."""
+
+    id: str
+    at: datetime
+    kind: str
+    what: str
+    amount_usd: Decimal
+
+
+class ClaimLedger(Answer):
+    """What the ledger says of one claim."""
+
+    claim_id: str
+    entries: tuple[Entry, ...]
+    held_usd: Decimal
+    charged_usd: Decimal
+
+
 class Mismatch(Answer):
     """A kept balance that is not what the ledger comes to."""
 

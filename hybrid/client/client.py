@@ -176,6 +176,10 @@ class HybridClient:
         """Budgets and what is left of them."""
         return self._ask(said.BudgetList, "GET", "/v1/budgets")
 
+    def claim_ledger(self, claim_id: str) -> said.ClaimLedger:
+        """What was held, charged and corrected for one claim."""
+        return self._ask(said.ClaimLedger, "GET", _path("ledger", claim_id))
+
     def verify_ledger(self) -> said.LedgerCheck:
         """Every balance against a replay of the whole ledger."""
         return self._ask(said.LedgerCheck, "POST", "/v1/ledger:verify", again=True, timeout=_LONG)

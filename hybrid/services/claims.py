@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId
+from hybrid.domain.ledger_entry import LedgerEntry
 from hybrid.ports.store import Store
 from hybrid.services.access import Principal
 from hybrid.services.errors import NotFound
@@ -31,3 +32,8 @@ class Claims:
         if claim is None or not asker.sees(claim.team):
             raise NotFound("no_such_claim", f"there is no claim {claim_id}")
         return claim
+
+    def entries(self, asker: Principal, claim_id: ClaimId) -> tuple[LedgerEntry, ...]:
+        """What the ledger says of a claim, in order; NotFound as for :meth:`get`."""
+        self.get(asker, claim_id)
+        return self.store.entries(claim_id=claim_id)

@@ -1,4 +1,4 @@
-"""``hybrid ledger``: verify, compare, import."""
+"""``hybrid ledger``: show, verify, compare, import."""
 
 from __future__ import annotations
 
@@ -32,7 +32,20 @@ _GZIP = b"\x1f\x8b"
 
 @app.callback()
 def ledger() -> None:
-    """Verify the ledger, and compare it with what clouds bill."""
+    """Look at the ledger, verify it, and compare it with what clouds bill."""
+
+
+@app.command()
+@takes(session=session_of)
+def show(
+    session: Session,
+    claim: Annotated[str, typer.Argument(metavar="CLAIM", help="A claim's id.")],
+) -> None:
+    """Show what was held, charged and corrected for a cloud machine, line by line."""
+    from hybrid.cli import money_views
+
+    found = session.client.claim_ledger(claim)
+    session.show(found, lambda: money_views.claim_ledger(found))
 
 
 @app.command()

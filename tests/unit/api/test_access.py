@@ -53,6 +53,7 @@ ROUTES = [
     ("GET", "/v1/policy/versions", None, Role.VIEWER),
     ("GET", "/v1/policy/versions/0", None, Role.VIEWER),
     ("POST", "/v1/policy:rollback", {"version": 0}, Role.ADMIN),
+    ("GET", "/v1/ledger/c1", None, Role.VIEWER),
     ("POST", "/v1/ledger:verify", None, Role.OPERATOR),
     ("POST", "/v1/ledger:compare-bill", BILL, Role.OPERATOR),
     ("POST", "/v1/ledger:import-bill", BILL, Role.ADMIN),

@@ -12,14 +12,15 @@ import pytest
 from api.app import create_app
 from hybrid.bootstrap import App
 from hybrid.domain.claim import ClaimState
-from hybrid.domain.ids import JobId, PoolName, RunId
+from hybrid.domain.ids import ClaimId, JobId, PoolName, RunId
 from hybrid.domain.job import Checkpoint, JobState
+from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.plan import Alternative, CostTerm, Decision, Verdict
 from hybrid.domain.reasons import NotWorthIt, WaitingForGpus
 from hybrid.domain.run import Run
 from hybrid.ports.access import Role
 from hybrid.ports.observation import EngineFacts, Known, Observation, Unknown
-from hybrid.ports.store import Bundle, Decide
+from hybrid.ports.store import Bundle, Decide, Post
 from tests.doubles.asgi_client import AsgiClient
 from tests.doubles.build import (
     NOW,
@@ -455,6 +456,32 @@ def test_a_policy_is_compared_its_versions_are_listed_and_an_earlier_one_comes_b
     assert (stale.status_code, stale.json()["code"]) == (412, "policy_changed")
     done = admin.post("/v1/policy:rollback", json=back).json()
     assert (done["version"], done["why"]) == (before + 2, "back to version 0: all over")
+
+
+def test_a_claims_lines_in_the_ledger_are_shown_to_its_team(
+    product: App, admin: AsgiClient, client_of: ClientOf, put: Callable[..., None]
+) -> None:
+    put(a_claim("c-lines", team="red"))
+    lines = (
+        ("charge:c-lines", EntryKind.CHARGE, 300_000, "machine time"),
+        ("charge:c-lines:disk", EntryKind.CHARGE, 20_000, "disk"),
+        ("settlement:c-lines:2026-11:0", EntryKind.SETTLEMENT, -50_000, "bill of 2026-11"),
+    )
+    for id_, kind, micros, memo in lines:
+        entry = LedgerEntry(
+            id=id_, kind=kind, claim_id=ClaimId("c-lines"), amount_micros=micros, at=NOW,
+            team="red", user="ann", job_id=JobId("j"), memo=memo,
+        )  # fmt: skip
+        product.store.commit([Bundle(id=id_, changes=(Post(entry),))], at=NOW)
+    shown = admin.get("/v1/ledger/c-lines").json()
+    assert [(e["kind"], e["what"], e["amount_usd"]) for e in shown["entries"]] == [
+        ("charge", "machine time", "0.300000"),
+        ("charge", "disk", "0.020000"),
+        ("settlement", "bill of 2026-11", "-0.050000"),
+    ]
+    assert (shown["charged_usd"], shown["held_usd"]) == ("0.270000", "0.000000")
+    stranger = client_of(Role.SUBMITTER, "blue")
+    assert stranger.get("/v1/ledger/c-lines").json()["code"] == "no_such_claim"
 
 
 def test_usage_of_an_idle_place_is_nothing(client_of: ClientOf) -> None:
