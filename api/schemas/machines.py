@@ -170,7 +170,8 @@ class ShownOffer(Shown):
     interruptions_per_hour: float
     notice_s: float
     boot_s: float
-    quota_left: int | None
+    quota_left: int | None = Field(description="Machines that the quota would still allow")
+    quota: str = Field(description="How much of which quota is used, where the provider tells")
 
     @classmethod
     def of(cls, offer: Offer) -> ShownOffer:
@@ -198,6 +199,7 @@ class ShownOffer(Shown):
             notice_s=offer.notice_s,
             boot_s=offer.boot_s,
             quota_left=offer.quota_left,
+            quota="" if offer.quota is None else offer.quota.words(),
         )
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Any
 
 import yaml
 
+from hybrid.cli.offer_choice import models, per_gpu, per_speed
 from hybrid.cli.tables import line, pairs, stack, table
 from hybrid.cli.views import gpu_name
 from hybrid.cli.words import ago, dollars, plural, span
 from hybrid.client import answers as said
+from hybrid.domain.job_spec import Profile
 
 
 def nodes(found: said.NodeList) -> Any:
@@ -101,12 +104,12 @@ def pool(found: said.Pool) -> Any:
     return stack(use, line(yaml.safe_dump(found.spec, sort_keys=False).rstrip()))
 
 
-def offers(found: said.OfferList) -> Any:
+def offers(found: said.OfferList, profile: Profile = Profile.BALANCED) -> Any:
     """What could be had, what is ignored, and who could not be asked."""
     now = datetime.now(UTC)
     usable = table(
-        ("pool", "machine", "market", "zone", "gpus", ">price/h", ">at most", ">taken/h", "boots",
-         "priced"),
+        ("pool", "machine", "market", "zone", "gpus", ">price/h", ">GPU/h", ">A100/h", ">at most",
+         ">taken/h", "boots", ">left", "priced"),
         (
             (
                 offer.pool,
@@ -115,10 +118,13 @@ def offers(found: said.OfferList) -> Any:
                 offer.zone,
                 _models(offer),
                 dollars(offer.price_usd_per_hour),
+                _dollars(per_gpu(offer)),
+                _dollars(per_speed(offer, profile)),
                 dollars(offer.price_ceiling_usd_per_hour),
                 f"{offer.interruptions_per_hour:.1%}" if offer.market == "spot" else "–",
                 span(offer.boot_s),
-                ago(offer.priced_at, now),
+                "?" if offer.quota_left is None else str(offer.quota_left),
+                _priced(offer, now),
             )
             for offer in found.offers
         ),
@@ -129,8 +135,18 @@ def offers(found: said.OfferList) -> Any:
     return stack(usable, ignored if found.ignored else None, unknown if found.unknown else None)
 
 
+def _dollars(usd: Decimal | None) -> str:
+    return "–" if usd is None else dollars(usd)
+
+
+def _priced(offer: said.Offer, now: datetime) -> str:
+    """How old the price is; what it was read from where that is no list of the cloud's."""
+    when = ago(offer.priced_at, now)
+    return f"{when}, {offer.price_source}" if "table" in offer.price_source else when
+
+
 def _models(offer: said.Offer) -> str:
-    counts = Counter(offer.gpu_models or (offer.gpu_model,) * offer.gpus)
+    counts = Counter(models(offer))
     return ", ".join(f"{n}× {gpu_name(model)}" for model, n in counts.items()) or "none"
 
 

@@ -284,8 +284,11 @@ class Offer(Answer):
     price_usd_per_hour: Decimal
     price_ceiling_usd_per_hour: Decimal
     priced_at: datetime
+    price_source: str = ""
     interruptions_per_hour: float
     boot_s: float
+    quota_left: int | None = None
+    quota: str = ""
 
 
 class Ignored(Answer):
