@@ -36,6 +36,9 @@ ROUTES = [
     ("GET", "/v1/nodes/n1", None, Role.VIEWER),
     ("POST", "/v1/nodes/n1:cordon", None, Role.OPERATOR),
     ("POST", "/v1/nodes/n1:uncordon", None, Role.OPERATOR),
+    ("GET", "/v1/drains/n1", None, Role.VIEWER),
+    ("PUT", "/v1/drains/n1", {}, Role.OPERATOR),
+    ("DELETE", "/v1/drains/n1", None, Role.OPERATOR),
     ("GET", "/v1/pools", None, Role.VIEWER),
     ("GET", "/v1/pools/local", None, Role.VIEWER),
     ("PUT", "/v1/pools/x", {"kind": "local", "name": "x"}, Role.OPERATOR),
@@ -103,6 +106,7 @@ def test_every_documented_operation_is_in_the_table_of_roles_or_open(product: Ap
             .replace("{claim_id}", "c1")
             .replace("{token_id}", "t-none")
             .replace("{version}", "0")
+            .replace("{target}", "n1")
         )
         for method in operations:
             names = ("x", "local") if "{name}" in concrete else ("",)
