@@ -20,6 +20,7 @@ import structlog
 
 from hybrid import registry
 from hybrid.agent.bell import Bell
+from hybrid.agent.checkpoints import CheckpointStore
 from hybrid.agent.desk import DeskTerms, NodeDesk
 from hybrid.agent.log_store import LogStore
 from hybrid.config import ProviderSettings, Settings
@@ -43,6 +44,7 @@ from hybrid.services.access import Access
 from hybrid.services.artifacts import Artifacts
 from hybrid.services.bills import Bills
 from hybrid.services.budgets import Budgets
+from hybrid.services.checkpoint_keeping import CheckpointKeeping
 from hybrid.services.claims import Claims
 from hybrid.services.draining import Draining
 from hybrid.services.errors import ServiceError, StartupError
@@ -111,6 +113,7 @@ class App:
     bills: Bills
     happenings: Happenings
     notifier: Notifier
+    checkpoint_keeping: CheckpointKeeping
     uploads: Uploads
     admin_token: str | None = field(repr=False)
     holder: str
@@ -121,6 +124,7 @@ class App:
         """Begin to lead, or to stand by."""
         self.loop.start()
         self.notifier.start()
+        self.checkpoint_keeping.start()
 
     def stop(self) -> None:
         """End the loop after the tick under way, let waiting readers go, close the store. Twice is
@@ -193,7 +197,15 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
     jobs = Jobs(store, clock, poke)
     submission = Submission(store, store, policies, sight, clock, poke)
     access = Access(store, store, store, clock)
-    pools = Pools(store, live, clock, poke, tuple(sorted(providers)), tuple(sorted(engines)))
+    pools = Pools(
+        store,
+        live,
+        clock,
+        poke,
+        tuple(sorted(providers)),
+        tuple(sorted(engines)),
+        checkpoint_url=settings.checkpoints,
+    )
     artifacts = Artifacts.opened(
         settings.artifacts,
         drafts=state.path / "arriving",
@@ -209,6 +221,14 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         leads=lambda: loop.status().leads,
     )
     held.callback(notifier.stop)
+    keeping = CheckpointKeeping(
+        store,
+        clock,
+        lambda: CheckpointStore.open(settings.checkpoints),
+        kept_s=settings.checkpoints_kept_s,
+        leads=lambda: loop.status().leads,
+    )
+    held.callback(keeping.stop)
     nodes = Nodes(store, live, clock, poke)
     return App(
         settings=settings,
@@ -248,6 +268,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         bills=Bills(store, clock, world.installation),
         happenings=Happenings(store),
         notifier=notifier,
+        checkpoint_keeping=keeping,
         uploads=Uploads(artifacts, store, live, clock),
         admin_token=_admin_token(state, access),
         holder=holder,
@@ -343,7 +364,14 @@ def _loop(
     tick = Tick(
         store=store,
         observer=Observer(engines, providers, clock, pace),
-        actor=Actor(engines, providers, clock, join_token, deadline_s=settings.call_deadline_s),
+        actor=Actor(
+            engines,
+            providers,
+            clock,
+            join_token,
+            deadline_s=settings.call_deadline_s,
+            loop_epoch=store.loop_epoch,
+        ),
         policies=PolicySource(store),
         providers=providers,
         boot=BootInfo(

@@ -126,6 +126,9 @@ class Settings(BaseSettings):
     checkpoint_url: str | None = Field(
         default=None, description="Where checkpoints go (fsspec URL); a folder here if omitted."
     )
+    checkpoints_kept_s: Seconds = Field(
+        default=7 * 86_400.0, ge=0, description="Those of a job that has ended, before they go."
+    )
     artifacts_url: str | None = Field(
         default=None, description="Where work folders and outputs go (fsspec URL)."
     )

@@ -123,6 +123,7 @@ class ShownPool(Shown):
     gpus: int
     machines: int = Field(description="Claims that are not over")
     runs: int
+    warnings: tuple[str, ...] = Field(description="What will not work as it stands")
 
     @classmethod
     def of(cls, use: PoolUse) -> ShownPool:
@@ -135,6 +136,7 @@ class ShownPool(Shown):
             gpus=use.gpus,
             machines=use.machines,
             runs=use.runs,
+            warnings=use.warnings,
         )
 
 

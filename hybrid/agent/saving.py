@@ -43,6 +43,7 @@ class Saver:
             self._store.expire(
                 document.job_id,
                 keep_last=document.spec.checkpoint.keep,
+                max_age_s=document.spec.checkpoint.keep_for,
                 nodes=document.nodes,
             )
         return WireCheckpoint(

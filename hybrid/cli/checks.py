@@ -101,6 +101,9 @@ def server(connection: Connection) -> Iterator[Check]:
         able = [node for node in nodes if node.state == "ready"]
         words = f"{plural(len(able), 'node')} ready, of {len(nodes)}"
         yield Check("nodes", Mark.GOOD if able else Mark.NOTE, words)
+        for pool in client.pools().pools:
+            for warning in pool.warnings:
+                yield Check(f"pool {pool.name}", Mark.NOTE, warning)
     except Problem as problem:
         hint = "; name one with --token or HYBRID_TOKEN" if problem.status == 401 else ""
         yield Check("token", Mark.BAD, f"{problem.detail}{hint}")

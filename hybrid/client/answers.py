@@ -262,6 +262,7 @@ class Pool(Answer):
     gpus: int
     machines: int
     runs: int
+    warnings: tuple[str, ...] = ()
 
 
 class PoolList(Answer):

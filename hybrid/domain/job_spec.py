@@ -132,6 +132,9 @@ class Checkpointing(Written):
     )
     size: Gib = Field(default=1, description="Expected size, until one has been measured.")
     keep: int = Field(default=3, ge=1, le=100, description="Checkpoints kept.")
+    keep_for: Seconds | None = Field(
+        default=None, gt=0, description="Older ones go too, but never the last; none: no limit."
+    )
     portable: bool = Field(
         default=True, description="A checkpoint from one GPU model restores on another."
     )

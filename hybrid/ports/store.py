@@ -280,6 +280,10 @@ class Store(Protocol):
         new epoch."""
         ...
 
+    def loop_epoch(self) -> int:
+        """The epoch of whoever leads now, or led last."""
+        ...
+
     def release_loop(self, holder: str) -> None:
         """Give the lease back early."""
         ...

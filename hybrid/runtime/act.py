@@ -49,10 +49,12 @@ class Actor:
         *,
         deadline_s: float,
         workers: int = 16,
+        loop_epoch: Callable[[], int] | None = None,
     ) -> None:
         self._engines, self._providers = engines, providers
         self._clock, self._join_token = clock, join_token
         self._deadline_s = deadline_s
+        self._loop_epoch = loop_epoch
         self._calls = Calls(workers=workers, name="act")
 
     def act(self, effects: Sequence[Effect], epoch: int) -> tuple[Receipt, ...]:
@@ -100,6 +102,7 @@ class Actor:
         match effect:
             case LaunchMachine(claim=claim):
                 provider = self._providers[claim.offer.provider]
+                self._must_lead(epoch)
                 machine = provider.launch(claim.request, self._join_token(claim.id))
                 return _Done(machine=machine)
             case TerminateMachine():
@@ -122,6 +125,12 @@ class Actor:
             case ExtendLease():
                 self._engines[effect.engine].extend_lease(effect.node_id, effect.until, epoch)
         return _Done()
+
+    def _must_lead(self, epoch: int) -> None:
+        """Engines refuse a former leader's commands. A cloud knows no epochs, so the lease is
+        looked at in the last moment before money is spent."""
+        if self._loop_epoch is not None and (now := self._loop_epoch()) != epoch:
+            raise OutcomeUnknown(f"not asked for: epoch {now} leads, not {epoch}")
 
     def _terminate(self, effect: TerminateMachine) -> _Done:
         provider = self._providers[effect.provider]

@@ -6,12 +6,13 @@ name stays taken until it ends: the same call is never under way twice.
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Calls:
     """Runs named calls side by side, each under a deadline."""
 
     def __init__(self, workers: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix=name)
+        self._pool = _Daemons(workers, name)
         self._lock = threading.Lock()
         self._under_way: dict[str, float] = {}
 
@@ -68,7 +69,7 @@ class Calls:
 
     def close(self) -> None:
         """Start nothing more; what is under way ends by itself."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def _call(self, name: str, call: Callable[[], T]) -> T:
         try:
@@ -76,6 +77,56 @@ class Calls:
         finally:
             with self._lock:
                 self._under_way.pop(name, None)
+
+
+class _Daemons:
+    """A pool whose threads nobody waits for: the interpreter joins those of a ThreadPoolExecutor
+    when it ends, so that a call that hangs would keep a server from ending."""
+
+    def __init__(self, workers: int, name: str) -> None:
+        self._workers, self._name = workers, name
+        self._waiting: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._threads = self._busy = 0
+        self._closed = False
+
+    def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
+        """The future of a call; raises RuntimeError when the pool is closed."""
+        future: Future[T] = Future()
+
+        def work() -> None:
+            if self._closed or not future.set_running_or_notify_cancel():
+                future.cancel()
+                return
+            try:
+                future.set_result(call(*args))
+            except BaseException as error:  # noqa: BLE001 - whoever asks for the result gets it
+                future.set_exception(error)
+
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("closed: no call begins any more")
+            self._busy += 1
+            if self._busy > self._threads and self._threads < self._workers:
+                self._threads += 1
+                name = f"{self._name}_{self._threads}"
+                threading.Thread(target=self._serve, name=name, daemon=True).start()
+        self._waiting.put(work)
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        with self._lock:
+            self._closed = True
+            threads = self._threads
+        for _ in range(threads):
+            self._waiting.put(None)
+
+    def _serve(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            work()
+            with self._lock:
+                self._busy -= 1
 
 
 def _outcome(future: Future[T]) -> Answer[T] | Failure:

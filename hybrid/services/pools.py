@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from urllib.parse import urlsplit
 
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import PoolName
@@ -27,6 +28,8 @@ class PoolUse:
     gpus: int
     machines: int
     runs: int
+    warnings: tuple[str, ...] = ()
+    """What will not work as it stands, for whoever applies or lists it."""
 
     @property
     def used(self) -> bool:
@@ -44,11 +47,12 @@ class Pools:
     poke: Callable[[], None]
     providers: tuple[str, ...]
     engines: tuple[str, ...]
+    checkpoint_url: str = ""
 
     def listing(self) -> tuple[PoolUse, ...]:
         """All pools by name."""
         world = self.live.world()
-        return tuple(_use(world, pool) for _, pool in sorted(world.pools.items()))
+        return tuple(self._use(world, pool) for _, pool in sorted(world.pools.items()))
 
     def get(self, name: PoolName) -> PoolUse:
         """One pool; NotFound."""
@@ -56,7 +60,7 @@ class Pools:
         pool = world.pools.get(name)
         if pool is None:
             raise NotFound("no_such_pool", f"there is no pool {name}")
-        return _use(world, pool)
+        return self._use(world, pool)
 
     def apply(
         self, name: PoolName, spec: LocalPool | BurstPool, *, over: int | None, by: str
@@ -83,7 +87,7 @@ class Pools:
                     f"pool {name} is in use: its kind, engine, provider and region stay",
                 )
             if held is not None and held.spec == spec:
-                return _use(world, held), False
+                return self._use(world, held), False
             if self._commit(Pool(spec=spec, version=version), "applied", by):
                 self.poke()
                 return self.get(name), held is None
@@ -105,6 +109,21 @@ class Pools:
                 self.poke()
                 return
         raise NotNow("busy", f"pool {name} changes all the time; try again")
+
+    def _use(self, world: World, pool: Pool) -> PoolUse:
+        return replace(_use(world, pool), warnings=self._warnings(pool))
+
+    def _warnings(self, pool: Pool) -> tuple[str, ...]:
+        """A checkpoint in a folder of this server is out of reach for a machine in a cloud."""
+        scheme = urlsplit(self.checkpoint_url).scheme
+        if not isinstance(pool.spec, BurstPool) or scheme not in ("", "file"):
+            return ()
+        words = (
+            f"checkpoints go to {self.checkpoint_url or 'a folder of the server'}, which a cloud's"
+            " machines cannot reach unless it is a shared file system: set checkpoint_url to a"
+            " bucket"
+        )
+        return (words,)
 
     def _commit(self, pool: Pool, what: str, by: str) -> bool:
         now = self.clock.now()

@@ -93,6 +93,7 @@ class Control:
                 lambda claim_id: f"join-{claim_id}",
                 deadline_s=self.pace.call_deadline_s,
                 workers=self.call_workers,
+                loop_epoch=self.store.loop_epoch,
             ),
             policies=PolicySource(self.store),
             providers=dict(world.clouds),

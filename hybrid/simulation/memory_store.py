@@ -108,6 +108,10 @@ class MemoryStore:
             self._lease = lease or self._lease
             return lease
 
+    def loop_epoch(self) -> int:
+        """The epoch of whoever leads now, or led last."""
+        return self._lease.epoch
+
     def release_loop(self, holder: str) -> None:
         """Give the lease back early."""
         with self._lock:

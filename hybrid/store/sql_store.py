@@ -159,6 +159,12 @@ class SqlStore(MailboxRows, AccessRows, CursorRows):
 
         return self._database.write(work)
 
+    def loop_epoch(self) -> int:
+        """The epoch of whoever leads now, or led last."""
+        return self._database.read(
+            lambda connection: int(connection.execute(select(system.c.epoch)).scalar_one())
+        )
+
     def release_loop(self, holder: str) -> None:
         """Give the lease back early."""
         mine = system.c.holder == holder

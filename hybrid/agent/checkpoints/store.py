@@ -267,6 +267,9 @@ class CheckpointStore:
         if nodes > 1:
             complete = self.checkpoints(job_id, nodes)
             newest = complete[-keep_last:]
+            if max_age_s is not None:
+                young = [c for c in newest if self._clock() - c.created_at <= max_age_s]
+                newest = tuple(young) or newest[-1:]
             oldest = {ref.rank: ref.seq for info in newest[:1] for ref in info.refs}
             held = {ref for info in newest for ref in info.refs}
             gone = tuple(
@@ -280,6 +283,12 @@ class CheckpointStore:
             )
         self._objects.delete([ref.key for ref in gone])
         return gone
+
+    def job_ids(self) -> tuple[str, ...]:
+        """Every job that has a checkpoint here, whole or not."""
+        infos = persistently(lambda: self._objects.list("manifests"))
+        refs = (ref_of_key(info.key) for info in infos)
+        return tuple(sorted({ref.job_id for ref in refs if ref is not None}))
 
     def forget(self, job_id: str) -> int:
         """Remove every checkpoint of a job that needs none any more; how many there were."""

@@ -55,6 +55,7 @@ def apply(
 ) -> None:
     """Make pools be as their documents say: one, or several with --- between."""
     from hybrid.cli.documents import read_documents
+    from hybrid.cli.serving import remark
 
     documents = read_documents(file)
     for each in documents:
@@ -64,6 +65,8 @@ def apply(
     for each in documents:
         pool, new = session.client.apply_pool(each)
         applied.append(pool)
+        for warning in pool.warnings:
+            remark(f"{pool.name}: {warning}")
         if session.output == "table":
             print(f"{pool.name} is {'new' if new else 'as the document says'}")
     if session.output == "json":

@@ -446,6 +446,7 @@ def test_a_former_leader_cannot_commit(store: WholeStore) -> None:
     second = store.acquire_loop("two", now=NOW + 11, ttl_s=10)
     assert first is not None
     assert second is not None
+    assert store.loop_epoch() == second.epoch
     bundle = Bundle(id="b", changes=(Put(a_job("j1", version=0)),))
     with pytest.raises(EpochPassed):
         store.commit([bundle], at=NOW, epoch=first.epoch)

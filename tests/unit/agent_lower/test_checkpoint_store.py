@@ -559,6 +559,23 @@ def test_a_gangs_checkpoint_is_the_last_step_that_every_rank_has(
     assert info.step == 30
 
 
+def test_a_gangs_old_checkpoints_go_by_age_but_never_the_last(tmp_path: Path) -> None:
+    now = [1_000.0]
+    store = CheckpointStore(open_objects(str(tmp_path / "s")), clock=lambda: now[0])
+    for step in (10, 20):
+        for rank in (0, 1):
+            work = fill(tmp_path / f"r{rank}", state=f"{rank} at {step}".encode())
+            store.commit(request(rank=rank, nodes=2, step=step), work)
+        now[0] += 100
+    assert store.expire("j", keep_last=5, max_age_s=1_000, nodes=2) == ()
+    now[0] += 10_000
+    gone = store.expire("j", keep_last=5, max_age_s=1_000, nodes=2)
+    assert gone == (ManifestRef("j", 100_001, 0), ManifestRef("j", 100_001, 1))
+    info = store.latest("j", nodes=2)
+    assert info is not None
+    assert info.step == 20
+
+
 def test_parts_without_a_step_are_no_gang_checkpoint(
     store: CheckpointStore, tmp_path: Path
 ) -> None:

@@ -208,3 +208,17 @@ def test_a_call_that_does_not_answer_is_unknown(
     assert isinstance(receipt.error, OutcomeUnknown)
     assert "no answer within" in str(receipt.error)
     hasty.close()
+
+
+def test_who_leads_no_more_asks_for_no_machine(ports: Ports) -> None:
+    epoch = [1]
+    actor = Actor(
+        {}, {"aws": ports.cloud}, ports.clock, str, deadline_s=10, loop_epoch=lambda: epoch[0]
+    )
+    epoch[0] = 2  # another process took over after this one had planned
+    (receipt,) = actor.act([ports.launch()], epoch=1)
+    assert isinstance(receipt.error, OutcomeUnknown)
+    assert ports.cloud.machines == {}
+    (receipt,) = actor.act([ports.launch()], epoch=2)
+    assert receipt.machine is not None
+    actor.close()

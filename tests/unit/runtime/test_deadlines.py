@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -103,3 +105,22 @@ def test_after_the_close_no_call_begins() -> None:
     made.close()
     with pytest.raises(RuntimeError):
         made.run({"late": lambda: 1}, deadline_s=1)
+
+
+def test_a_call_that_hangs_does_not_keep_the_process_from_ending() -> None:
+    program = (
+        "import threading\n"
+        "from hybrid.runtime.deadlines import Calls, NoAnswer\n"
+        "calls = Calls(workers=2, name='test')\n"
+        "never = threading.Event()\n"
+        "found = calls.run({'hangs': never.wait, 'ends': lambda: 1}, deadline_s=0.2)\n"
+        "assert isinstance(found['hangs'], NoAnswer), found\n"
+        "calls.close()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], timeout=60, check=False)
+    assert done.returncode == 0
+
+
+def test_more_calls_than_workers_are_all_made(calls: Calls) -> None:
+    outcomes = calls.run({str(n): (lambda n=n: n) for n in range(40)}, deadline_s=20)  # type: ignore[misc]
+    assert outcomes == {str(n): Answer(n) for n in range(40)}

@@ -209,3 +209,19 @@ def test_offers_are_those_last_seen_with_what_is_ignored_and_unknown() -> None:
 def test_before_the_first_look_offers_are_unknown_and_not_none() -> None:
     seen = Offered(lambda: None, _Observer()).seen()
     assert (seen.usable, seen.unknown) == ((), (("offers", "this server has not looked yet"),))
+
+
+@pytest.mark.parametrize(
+    ("url", "warned"),
+    [("file:///srv/checkpoints", True), ("", True), ("s3://bucket/x", False), ("gs://b", False)],
+)
+def test_a_clouds_pool_is_warned_of_checkpoints_in_a_folder_of_the_server(
+    place: Place, url: str, warned: bool
+) -> None:
+    pools = Pools(
+        place.store, place.live, place.clock, place.poke, ("aws",), ("agent",), checkpoint_url=url
+    )
+    use, _ = pools.apply(CLOUD, a_burst_pool().spec, over=None, by="olga")
+    assert bool(use.warnings) == warned
+    assert all("set checkpoint_url to a bucket" in words for words in use.warnings)
+    assert pools.apply(RACK, rack(), over=None, by="olga")[0].warnings == ()
