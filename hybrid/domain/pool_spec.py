@@ -66,13 +66,20 @@ class LaunchTemplate(Written):
         description="By id (Google Cloud: network tags); the launch template's if omitted.",
     )
     reservation: Annotated[str, StringConstraints(max_length=255)] | None = Field(
-        default=None, description="Capacity that was reserved: machines come from it and no other."
+        default=None,
+        description="Reserved capacity by id (Google Cloud: by name): on-demand machines come from"
+        " it and no other.",
+    )
+    capacity_block: bool = Field(
+        default=False, description="The reservation is an EC2 capacity block for ML."
     )
 
     @model_validator(mode="after")
     def _something_to_start_from(self) -> Self:
         if self.id is None and self.image is None:
             raise ValueError("a template names a launch template id or an image")
+        if self.capacity_block and self.reservation is None:
+            raise ValueError("a capacity block is named as the template's reservation")
         return self
 
 

@@ -173,7 +173,8 @@ class AwsProvider:
 
     def _launch_scopes(self, parameters: dict[str, Any]) -> Scopes:
         tags = {t["Key"]: t["Value"] for t in parameters["TagSpecifications"][0]["Tags"]}
-        market = "spot" if "InstanceMarketOptions" in parameters else "on_demand"
+        options = parameters.get("InstanceMarketOptions", {})
+        market = "spot" if options.get("MarketType") == "spot" else "on_demand"
         machine_type = parameters["InstanceType"]
         zone = tags[requests.TAG_ZONE]
         return Scopes(

@@ -80,6 +80,12 @@ def _params(claim: Claim, pool: BurstPool, boot: BootInfo) -> dict[str, Any]:
         params["SubnetId"] = zone.subnet
     else:
         params["Placement"] = {"AvailabilityZone": zone.name}
+    if template.reservation is not None and offer.market is Market.ON_DEMAND:
+        params["CapacityReservationSpecification"] = {
+            "CapacityReservationTarget": {"CapacityReservationId": template.reservation}
+        }
+        if template.capacity_block:
+            params["InstanceMarketOptions"] = {"MarketType": "capacity-block"}
     if offer.market is Market.SPOT:
         params["InstanceMarketOptions"] = {
             "MarketType": "spot",

@@ -134,7 +134,7 @@ def _body(claim: Claim, pool: BurstPool, boot: BootInfo) -> dict[str, Any]:
         ]
     if template.security_groups:
         body["tags"] = {"items": list(template.security_groups)}
-    if template.reservation is not None:
+    if template.reservation is not None and offer.market is Market.ON_DEMAND:
         body["reservationAffinity"] = {
             "consumeReservationType": "SPECIFIC_RESERVATION",
             "key": "compute.googleapis.com/reservation-name",

@@ -126,6 +126,7 @@ data "aws_iam_policy_document" "server" {
       "ec2:DescribeInstanceTypeOfferings",
       "ec2:DescribeSpotPriceHistory",
       "pricing:GetProducts",
+      "servicequotas:ListServiceQuotas",
     ]
     resources = ["*"]
   }

@@ -90,6 +90,24 @@ def test_a_template_zone_and_profile_are_passed_on() -> None:
     assert params()["Placement"] == {"AvailabilityZone": "us-east-1a"}
 
 
+def test_on_demand_machines_come_from_the_reservation_and_spot_ones_cannot() -> None:
+    template = {"id": "lt-1", "reservation": "cr-0123"}
+    asked = params(Market.ON_DEMAND, template=template)
+    assert asked["CapacityReservationSpecification"] == {
+        "CapacityReservationTarget": {"CapacityReservationId": "cr-0123"}
+    }
+    assert "InstanceMarketOptions" not in asked
+    assert "CapacityReservationSpecification" not in params(Market.SPOT, template=template)
+
+
+def test_a_capacity_block_is_bought_as_one() -> None:
+    template = {"id": "lt-1", "reservation": "cr-0123", "capacity_block": True}
+    asked = params(Market.ON_DEMAND, template=template)
+    assert asked["InstanceMarketOptions"] == {"MarketType": "capacity-block"}
+    with pytest.raises(ValueError, match="named as the template's reservation"):
+        pool(template={"id": "lt-1", "capacity_block": True})
+
+
 def test_tags_name_installation_claim_pool_and_team_and_no_pool_tag_can_hide_them() -> None:
     asked = params(tags={"hybrid.x": "y", "cost-center": "42"})
     tags = {t["Key"]: t["Value"] for t in asked["TagSpecifications"][0]["Tags"]}

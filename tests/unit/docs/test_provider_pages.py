@@ -147,3 +147,20 @@ def test_the_days_and_seconds_of_the_google_page_are_those_of_the_code():
     assert LONGEST_RUN_S == 90 * 86_400
     assert "90 days after its start" in GCP
     assert f"up to {LAUNCH_S:.0f} seconds" in GCP
+
+
+def test_the_terraform_modules_grant_what_the_pages_ask_and_nothing_besides():
+    modules = ROOT / "terraform" / "modules"
+    gcp = (modules / "gcp-burst-pool" / "main.tf").read_text()
+    role = gcp.partition("permissions = [")[2].partition("]")[0]
+    assert re.findall(r'"([\w.]+)"', role) == sorted(PERMISSIONS)
+    aws = (modules / "aws-burst-pool" / "main.tf").read_text()
+    server = aws.partition('"aws_iam_policy_document" "server"')[2]
+    granted = set(re.findall(r'"((?:ec2|pricing|servicequotas|iam):[A-Z]\w+)"', server))
+    granted -= {"ec2:LaunchTemplate", "ec2:CreateAction", "iam:PassedToService"}
+    policy = json.loads(_blocks(AWS, "json")[0])
+    asked = set()
+    for statement in policy["Statement"]:
+        actions = statement["Action"]
+        asked |= set([actions] if isinstance(actions, str) else actions)
+    assert granted == asked

@@ -91,6 +91,7 @@ def test_a_template_brings_its_own_disks_and_network() -> None:
 
 def test_subnet_service_account_tags_and_reservation_are_passed_on() -> None:
     made = body(
+        market=Market.ON_DEMAND,
         zones=[{"name": ZONE, "subnet": "regions/us-central1/subnetworks/gpu"}],
         template={
             "image": IMAGE,
