@@ -16,7 +16,7 @@ from hybrid.agent.config import Cloud
 
 _log = structlog.get_logger(__name__)
 
-POLL_S = 1.0
+POLL_S = 0.5
 _TIMEOUT_S = 2.0
 _TOKEN_TTL_S = 21_600
 _GCE_WAIT_S = 60

@@ -315,7 +315,7 @@ def outcome_of(run: Run, job: Job, ranks: Ranks, lost: set[int], rules: SyncRule
             exit_code=EXIT_CHECKPOINTED,
             cause=cause,
         )
-    return _failure(job, ended, rules)
+    return _failure(run, job, ended, rules)
 
 
 def _hardest(run: Run, ended: Sequence[RankReport], lost: set[int]) -> StopCause | None:
@@ -339,10 +339,13 @@ def _first_bad(codes: Sequence[int | None]) -> int | None:
     return bad[0] if bad else (codes[0] if codes else None)
 
 
-def _failure(job: Job, ended: Sequence[RankReport], rules: SyncRules) -> Outcome:
+def _failure(run: Run, job: Job, ended: Sequence[RankReport], rules: SyncRules) -> Outcome:
     worst = next((r for r in ended if r.exit_code not in (0, EXIT_CHECKPOINTED)), ended[0])
     never_began = worst.exit_code is None
     words = worst.problem if never_began else _exit_words(worst.exit_code or 0)
+    elsewhere = len(set(job.avoid_nodes) - set(run.node_ids))
+    if elsewhere and not never_began and job.exit_code == worst.exit_code:
+        words += f" as before on {elsewhere} other node(s): the fault is the job's own"
     if worst.tail:
         words = f"{words}; its last lines:\n{worst.tail}"
     # a run that could not even begin says more about the node than about the job

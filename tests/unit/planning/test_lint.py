@@ -222,6 +222,31 @@ def test_machines_for_a_gang_are_asked_for_together() -> None:
     assert codes(world(), opened("here")) == ["not_pending"]
 
 
+MOVING: dict[str, Any] = {
+    "nodes": {},
+    "pools": {"cloud": {"kind": "burst"}},
+    "offers": {"spot": {"pool": "cloud", "type": "p4d", "market": "spot", "price": 1}},
+    "policy": {"budgets": [{"name": "all", "limit_usd": 100}]},
+    "claims": {"c1": {"offer": "spot", "job": "away", "state": "cordoned", "notice_in": "90s"}},
+    "jobs": {"away": {"run": "3h", "at": "n-c1", "saves": True}},
+}
+
+
+def test_a_runs_next_machine_is_asked_for_while_it_is_being_stopped() -> None:
+    snapshot, policy = build(MOVING)
+    made = plan(snapshot, policy, 1)
+    (bundle,) = made.bundles
+    assert [type(action) for action in bundle.actions] == [Stop, OpenClaim]
+    assert lint(snapshot, made.bundles) == ()
+    stopped = [a for a in bundle.actions if isinstance(a, Stop)]
+    assert [stop.cause for stop in stopped] == [StopCause.INTERRUPTION]
+    # a run that is stopped to make room is given nothing before it is over
+    preempted = replace(stopped[0], cause=StopCause.PREEMPT)
+    asked = [a for a in bundle.actions if isinstance(a, OpenClaim)]
+    found = lint(snapshot, (ActionBundle(id="b", actions=(preempted, *asked)),))
+    assert "not_pending" in [finding.code for finding in found]
+
+
 def test_a_finding_reads_as_a_sentence() -> None:
     bundle = ActionBundle(id="b", actions=(EndClaim(claim_id=ClaimId("c1"), words=""),))
     assert str(lint(world(), [bundle])[0]) == "ended_under_run c1: away.1 runs on it"

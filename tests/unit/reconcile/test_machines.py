@@ -229,6 +229,15 @@ def test_a_lost_node_comes_back_by_a_heartbeat_and_not_by_our_restart() -> None:
     assert puts(sync(a_world(lost), heard, RULES), Node)["n1"].state is NodeState.READY
 
 
+def test_a_node_that_was_to_take_no_runs_still_takes_none_when_it_comes_back() -> None:
+    lost = a_node(state=NodeState.LOST, cordon_cause="emptied by olga", drain_by=NOW + 60)
+    heard = an_observation(nodes=(a_node_report(heard_at=NOW),))
+    node = puts(sync(a_world(lost), heard, RULES), Node)["n1"]
+    assert (node.state, node.cordon_cause) == (NodeState.CORDONED, "emptied by olga")
+    assert node.drain_by == NOW + 60
+    assert node.to(NodeState.READY, at=NOW).drain_by is None
+
+
 def test_an_operators_cordon_outlasts_silence() -> None:
     node = a_node(state=NodeState.CORDONED, cordon_cause="maintenance")
     heard = an_observation(nodes=(a_node_report(heard_at=NOW),))

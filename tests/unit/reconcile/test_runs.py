@@ -115,6 +115,21 @@ def test_a_failure_past_the_last_retry_is_told_with_the_last_lines() -> None:
     assert job.reason == "exited with code 3; its last lines:\nValueError: no data"
 
 
+def test_a_job_that_fails_everywhere_the_same_way_is_told_that_it_is_its_own_fault() -> None:
+    spec = a_spec(retries={"max": 1})
+    there = {"state": JobState.RUNNING, "failures": 1, "spec": spec, "exit_code": 3}
+    job = a_job(**there, avoid_nodes=(NodeId("elsewhere"),))
+    ended = an_ended_rank(code=3, tail="ValueError: no data")
+    _, failed = after(one(job=job), an_observation(ranks=(ended,)))
+    assert failed.reason == (
+        "exited with code 3 as before on 1 other node(s): the fault is the job's own;"
+        " its last lines:\nValueError: no data"
+    )
+    another_way = an_ended_rank(code=4, tail="")
+    _, failed = after(one(job=job), an_observation(ranks=(another_way,)))
+    assert failed.reason == "exited with code 4"
+
+
 def test_a_run_that_could_not_begin_is_tried_elsewhere_even_without_retries() -> None:
     world = one(a_run(state=RunState.STARTING), a_job(state=JobState.PLACED))
     ended = an_ended_rank(code=None, started_at=None, problem="no such image")
