@@ -33,7 +33,11 @@ from tests.doubles.wire import (
     two_clouds,
 )
 
-pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("sandbox-cloud")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.xdist_group("sandbox-cloud"),
+    pytest.mark.timeout(300),  # SDKs repeat reads with real pauses
+]
 
 CLOUDS = ("aws", "gcp")
 POLICY = """

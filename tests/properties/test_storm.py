@@ -29,9 +29,11 @@ from tests.doubles.wire import (
     two_clouds,
 )
 
-pytestmark = pytest.mark.xdist_group("sandbox-cloud")
-
 SOAK = bool(os.environ.get("HYBRID_SOAK"))
+pytestmark = [
+    pytest.mark.xdist_group("sandbox-cloud"),
+    pytest.mark.timeout(0 if SOAK else 300),
+]
 LAUNCHES, KILLS, WAVE = (2_000, 50, 200) if SOAK else (20, 4, 8)
 """Jobs come in waves: the next when nothing is left of the one before, so that each job needs a
 machine of its own."""
