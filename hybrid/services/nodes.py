@@ -13,6 +13,7 @@ from hybrid.ports.clock import Clock
 from hybrid.ports.store import Bundle, Note, Put, Store
 from hybrid.services.errors import Conflict, NotFound, NotNow
 from hybrid.services.live import Live
+from policies.quarantine import BY_A_PERSON
 
 TRIES = 8
 
@@ -59,7 +60,7 @@ class Nodes:
 
     def uncordon(self, node_id: NodeId, *, by: str) -> NodeUse:
         """Take new runs again. Twice is as once."""
-        return self._to(NodeState.READY, node_id, f"uncordoned by {by}", by)
+        return self._to(NodeState.READY, node_id, f"{BY_A_PERSON}{by}", by)
 
     def _to(self, state: NodeState, node_id: NodeId, words: str, by: str) -> NodeUse:
         for _ in range(TRIES):
