@@ -71,6 +71,8 @@ class Run:
     ended_at: float | None = None
     exit_code: int | None = None
     first_step: int | None = None
+    unnamed_since: float | None = None
+    """Since when a node that is heard has not named a rank of the run that had begun there."""
     outputs: tuple[str, ...] = ()
     """Digests of the archives of its named outputs, by rank; empty where there are none."""
     history: tuple[Step, ...] = ()

@@ -62,6 +62,10 @@ def sync_runs(drafts: Drafts, observation: Observation, lessons: Lessons, rules:
             if _goes_on(run, job, ranks, there):
                 continue
             lost = _lost_ranks(drafts, run, ranks) | _never_begun(run, ranks, nodes, rules)
+            run, forgotten = _forgotten(run, job, ranks, nodes, observation.at, rules)
+            if run != drafts.run(run.id):
+                drafts.draft(f"job:{job.id}").put(run)
+            lost |= forgotten
             _sync_run(drafts, run, job, ranks, lost, observation.at, lessons, rules)
 
 
@@ -69,6 +73,8 @@ def _goes_on(run: Run, job: Job, ranks: Ranks, there: Collection[NodeId]) -> boo
     """Whether all of the run is there and running, with nothing saved that is not known yet. Hot:
     so it is with most runs, and there is nothing more to ask about them."""
     if run.state is not RunState.RUNNING or len(ranks) != len(run.slots):
+        return False
+    if run.unnamed_since is not None:
         return False
     for report in ranks.values():
         if report.phase is not RankPhase.RUNNING:
@@ -135,7 +141,7 @@ def _never_begun(
 ) -> set[int]:
     """Ranks that their nodes, heard since, do not know and will not begin any more: the order came
     too late (the node was away) or to nobody."""
-    if run.state is RunState.RUNNING or any(step.state == RunState.RUNNING for step in run.history):
+    if _has_begun(run):
         return set()  # a rank that has begun is over when its node says so, or is lost
     missing = set()
     for rank, slot in enumerate(run.slots):
@@ -146,6 +152,40 @@ def _never_begun(
         if node.heard_at > too_late_at + rules.silent_after_s:
             missing.add(rank)
     return missing
+
+
+def _has_begun(run: Run) -> bool:
+    return run.state is RunState.RUNNING or any(
+        step.state == RunState.RUNNING for step in run.history
+    )
+
+
+def _forgotten(
+    run: Run,
+    job: Job,
+    ranks: Ranks,
+    nodes: Mapping[NodeId, NodeReport],
+    now: float,
+    rules: SyncRules,
+) -> tuple[Run, set[int]]:
+    """Ranks that had begun and that their nodes, heard all the time, name no more: an agent that
+    lost its memory. Nobody renews their run lease, so they are over when that surely is."""
+    if not _has_begun(run):
+        return run, set()
+    missing = {
+        rank
+        for rank, slot in enumerate(run.slots)
+        if rank not in ranks
+        and (node := nodes.get(slot.node_id)) is not None
+        and now - node.heard_at <= rules.silent_after_s
+    }
+    if not missing:
+        return (run if run.unnamed_since is None else replace(run, unnamed_since=None)), set()
+    if run.unnamed_since is None:
+        return replace(run, unnamed_since=now), set()
+    lease_s = max(nodes[run.slots[rank].node_id].run_lease_s for rank in missing)
+    over_s = (lease_s + job.spec.stop.grace + rules.kill_s) * (1 + rules.clock_drift)
+    return run, (missing if now - run.unnamed_since > over_s else set())
 
 
 def _rest_on_nodes(draft: Draft, drafts: Drafts, lost: set[int], run: Run) -> None:

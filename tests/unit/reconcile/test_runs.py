@@ -11,7 +11,7 @@ from hybrid.domain.job import Checkpoint, Job, JobState, StopCause
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run, RunState
 from hybrid.domain.transitions import Step
-from hybrid.ports.engine import RankPhase
+from hybrid.ports.engine import RankPhase, RankReport
 from hybrid.ports.observation import Observation, Unknown
 from hybrid.ports.store import Learn, World
 from hybrid.reconcile.rules import SyncRules
@@ -90,6 +90,22 @@ def test_the_end_of_a_run_decides_the_job(
     run, job = after(one(), an_observation(ranks=(an_ended_rank(code=code, cause=cause),)))
     assert (run.state, job.state) == (RunState.ENDED, state)
     assert run.ended_at == NOW or run.ended_at == NOW + 10
+
+
+def test_a_begun_rank_that_a_heard_node_names_no_more_is_over_with_its_run_lease() -> None:
+    def looked(run: Run, at: float, *ranks: RankReport) -> tuple[Run, Job]:
+        heard = a_node_report(heard_at=at)
+        return after(one(run), an_observation(nodes=(heard,), ranks=ranks, at=at))
+
+    run, job = looked(a_run(started_at=NOW), NOW + 100)
+    assert (run.unnamed_since, run.state, job.state) == (NOW + 100, RunState.RUNNING, "running")
+    again, _ = looked(run, NOW + 200, a_rank())
+    assert again.unnamed_since is None
+    run, job = looked(run, NOW + 700)
+    assert run.state is RunState.RUNNING, "its guardian may go on until its lease is over"
+    run, job = looked(run, NOW + 100 + (600 + 30 + 15) * 1.01 + 1)
+    assert (run.state, run.stop_cause) == (RunState.ENDED, StopCause.NODE_LOST)
+    assert job.state is JobState.PENDING
 
 
 def test_a_cancelled_job_that_checkpoints_is_cancelled_and_not_run_again() -> None:
@@ -294,4 +310,6 @@ def test_a_run_that_was_seen_to_begin_is_not_given_up_for_a_missing_report() -> 
     steps = (Step("assigned", NOW), Step("starting", NOW), Step("running", NOW))
     world = one(a_run(history=steps), a_job(state=JobState.RUNNING))
     now = NOW + 5_000
-    assert sync(world, an_observation(at=now, nodes=(a_node_report(heard_at=now),)), RULES) == ()
+    run, job = after(world, an_observation(at=now, nodes=(a_node_report(heard_at=now),)))
+    assert (run.state, job.state) == (RunState.RUNNING, JobState.RUNNING)
+    assert run.unnamed_since == now  # from now on it counts
