@@ -7,6 +7,7 @@ in the world itself whether a job ever ran twice at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
@@ -211,7 +212,9 @@ class SimEngine:
         self._going[order.run.id] = run
 
     def _lease_end(self, node_id: NodeId) -> float:
-        node = self.nodes[node_id]
+        node = self.nodes.get(node_id)
+        if node is None:
+            return -math.inf  # forgotten, and its machine ended before that
         return node.heard_at + node.report.run_lease_s
 
     def _node(self, node_id: NodeId, epoch: int) -> SimNode:

@@ -290,6 +290,22 @@ def test_nobody_is_stopped_for_a_job_that_is_served_after_him() -> None:
     life.close()
 
 
+def test_a_machine_that_vanishes_and_is_forgotten_at_once_takes_nothing_along() -> None:
+    """Found by a soak: its node went while its run was still being given up."""
+    life = Life(MemoryStore())
+    for _ in range(2):
+        life.submit(10, team="red", resources={"gpus": 2}, where={"burst": "never"})
+    life.live(20)
+    life.submit(3, team="red")
+    life.live(75)
+    life.cloud.end(life.running()[0], "ended by hand")
+    life.world.settle()
+    life.crash(4)
+    assert life.broken() == []
+    life.end()
+    life.close()
+
+
 def _settings(examples: int, steps: int) -> settings:
     return settings(
         max_examples=examples,
