@@ -43,7 +43,7 @@ WINDOW, QUICK_WINDOW = 1_200, 150
 COVERED_WANTED = (0.87, 0.93)
 
 POLICY = """
-scheduling: {strategy: shortest_predicted, improve: false}
+scheduling: {strategy: shortest_predicted, width_exponent: -0.5, improve: false}
 priority_classes:
   normal: {max_wait: 30d}
 burst: {enabled: false}

@@ -46,6 +46,16 @@ class Scheduling(Written):
     strategy: Strategy = Field(
         default=Strategy.BREAK_EVEN, description="The preset that this document refines."
     )
+    width_exponent: float = Field(
+        default=0.5,
+        ge=-1,
+        le=1,
+        description=(
+            "How the GPUs of a job weigh in its turn under shortest_predicted: its expected run"
+            " times GPUs to this power. Above 0 narrow jobs come first, which makes waits short; below 0"
+            " wide ones do, which keeps more GPUs in use while the queue is long."
+        ),
+    )
     improve: bool = Field(
         default=True,
         description=(

@@ -23,6 +23,8 @@ from policies.priority import effective_rank, value_micros_per_hour
 from policies.sections import Strategy
 
 _OVERDUE, _NO_SLACK, _GUARANTEED, _OTHERS = range(4)
+_LEAST_WIDTH = 0.01
+"""GPUs that a job counts as at least: one that asks for none has a width too."""
 
 _BY_SHARE = frozenset({Strategy.FAIR_SHARE, Strategy.BREAK_EVEN})
 _COST_DECIDES = frozenset({Strategy.SHORTEST_PREDICTED, Strategy.BREAK_EVEN})
@@ -192,15 +194,17 @@ def _bucket(place: _Place) -> float:
 
 def _delay(place: _Place, policy: PolicyDocument) -> tuple[float, float]:
     """How long serving the job first keeps the others waiting, per dollar of its own wait: its
-    expected run, weighed by the root of what it takes, over the value of its time. Jobs whose time
-    has no value come last.
+    expected run, weighed by a power of what it takes (``width_exponent``), over the value of its
+    time. Jobs whose time has no value come last.
 
     On one machine that is Smith's rule ("Various optimizers for single-stage production", Naval
     Research Logistics Quarterly 1956), which makes the weighted sum of waits least. On many a job
     delays only as many others as it takes machines from; with its size in full a wide job would
-    come behind every narrow one.
+    come behind every narrow one. Narrow jobs in front are soon served and leave wide ones, which
+    cannot use what is free in parts: with a power below 0 more GPUs are used.
     """
-    delay_s = place.runtime_s * math.sqrt(place.demand_gpus)
+    width = max(place.demand_gpus, _LEAST_WIDTH) ** policy.scheduling.width_exponent
+    delay_s = place.runtime_s * width
     micros = value_micros_per_hour(place.job, policy)
     return delay_s / micros if micros > 0 else math.inf, delay_s
 

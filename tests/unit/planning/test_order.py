@@ -92,6 +92,19 @@ def test_under_shortest_predicted_a_wide_job_counts_with_the_root_of_its_width()
     assert order(*jobs, text="scheduling: shortest_predicted") == "long wide longer"
 
 
+def test_below_zero_the_width_exponent_puts_wide_jobs_first():
+    jobs = [
+        job("wide", gpus=16, expected_runtime="2h"),
+        job("short", expected_runtime="29m"),
+        job("long", expected_runtime="31m"),
+        job("cpus", gpus=0, expected_runtime="1m"),
+    ]
+    text = "scheduling: {strategy: shortest_predicted, width_exponent: -0.5}"
+    assert order(*jobs, text=text) == "cpus short wide long"
+    text = "scheduling: {strategy: shortest_predicted, width_exponent: 0}"
+    assert order(*jobs, text=text) == "cpus short long wide"
+
+
 def test_under_best_fit_the_widest_job_of_a_bucket_goes_first():
     jobs = [job("one", age_h=1), job("eight", gpus=8), job("two", gpus=2)]
     assert order(*jobs, text="scheduling: best_fit") == "eight two one"
