@@ -52,8 +52,8 @@ class Scheduling(Written):
         le=1,
         description=(
             "How the GPUs of a job weigh in its turn under shortest_predicted: its expected run"
-            " times GPUs to this power. Above 0 narrow jobs come first, which makes waits short; below 0"
-            " wide ones do, which keeps more GPUs in use while the queue is long."
+            " times GPUs to this power. Above 0 narrow jobs come first, which makes waits short;"
+            " below 0 wide ones do, which keeps more GPUs in use while the queue is long."
         ),
     )
     improve: bool = Field(
