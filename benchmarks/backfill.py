@@ -3,7 +3,8 @@
 ``python -m benchmarks.backfill --data DIR [--quick] [--jobs N]`` reads every ``*.tar.gz`` (one
 table per cluster, seconds) and ``philly-*.csv`` (milliseconds) in DIR. A cluster has as many GPUs
 as its widest job or 1.1 times its mean load asks for, rounded up to machines of 8. Both schedules
-see the same walltimes, run time times U(1, 3), and know nothing of jobs that have not come yet.
+have the same machines, see the same walltimes, run time times U(1, 3), and know nothing of jobs
+that have not come yet. What EASY comes to where GPUs are only counted stands under ``counted``.
 
 Of a long trace a window is replayed: ``--jobs`` jobs in a row from its middle, ``0`` for all of
 it. Both schedules get the same window, and the line says how many jobs there were.
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison import Compared
-from benchmarks.easy_backfill import Request, easy_starts
+from benchmarks.easy_backfill import Parts, Request, easy_starts
 from benchmarks.machine import Stopwatch, print_line
 from hybrid.domain.ids import NodeId, PoolName
 from hybrid.domain.job_spec import JobSpec, Resources
@@ -135,8 +136,17 @@ def cluster_gpus(jobs: Sequence[Request]) -> int:
 
 
 def easy(cluster: Cluster) -> Waits:
-    """The window under EASY backfill."""
-    return _waits(cluster, easy_starts(cluster.requests, cluster.gpus))
+    """The window under EASY backfill, on the machines that ours has."""
+    nodes = cluster.gpus // GPUS_PER_NODE
+    shapes = [shape(job.gpus, nodes) for job in cluster.requests]
+    parts = [Parts(resources.nodes, resources.gpus) for resources in shapes]
+    return _waits(cluster, easy_starts(cluster.requests, parts, [GPUS_PER_NODE] * nodes))
+
+
+def easy_counted(cluster: Cluster) -> Waits:
+    """The window under EASY backfill that no job keeps waiting for GPUs on one machine."""
+    parts = [Parts(1, job.gpus) for job in cluster.requests]
+    return _waits(cluster, easy_starts(cluster.requests, parts, [cluster.gpus]))
 
 
 def ours(cluster: Cluster) -> tuple[Waits, Told]:
@@ -229,11 +239,11 @@ def measure(data: Path, *, window: int = WINDOW) -> dict[str, Any]:
     """All figures of the printed line."""
     clusters = read_clusters(data, window)
     by_cluster = {}
-    waits: list[tuple[Waits, Waits]] = []
+    waits: list[tuple[Waits, Waits, Waits]] = []
     told: list[Told] = []
     for cluster in clusters:
         theirs, (mine, heard) = easy(cluster), ours(cluster)
-        waits.append((mine, theirs))
+        waits.append((mine, theirs, easy_counted(cluster)))
         told.append(heard)
         by_cluster[cluster.name] = _figures(cluster, mine, theirs, heard)
         print(
@@ -241,16 +251,9 @@ def measure(data: Path, *, window: int = WINDOW) -> dict[str, Any]:
             f" GPUs; mean wait {mine.mean_h:.3f} h, EASY {theirs.mean_h:.3f} h",
             flush=True,
         )
-    mean_h = [_mean(part for pair in waits for part in pair[side].waits_s) for side in (0, 1)]
     return {
-        "mean_wait_ratio": _ratio(*mean_h),
-        "utilisation_delta": round(
-            statistics.fmean(m.utilisation - t.utilisation for m, t in waits), 4
-        ),
-        "utilisation_delta_to_the_end": round(
-            statistics.fmean(m.utilisation_to_the_end - t.utilisation_to_the_end for m, t in waits),
-            4,
-        ),
+        **_against([(mine, theirs) for mine, theirs, _ in waits]),
+        "counted": _against([(mine, counted) for mine, _, counted in waits]),
         "p90_coverage": _share(sum(t.covered for t in told), sum(t.jobs for t in told)),
         "p90_coverage_waiting": _share(
             sum(t.waiting_covered for t in told), sum(t.waiting for t in told)
@@ -259,6 +262,18 @@ def measure(data: Path, *, window: int = WINDOW) -> dict[str, Any]:
         "jobs_in_traces": sum(cluster.whole for cluster in clusters),
         "sampled": "all jobs" if not window else f"up to {window} jobs in a row of each trace",
         "clusters": by_cluster,
+    }
+
+
+def _against(pairs: Sequence[tuple[Waits, Waits]]) -> dict[str, float | None]:
+    """The waits of all jobs, and the mean difference of utilisation over the traces."""
+    mean_h = [_mean(part for pair in pairs for part in pair[side].waits_s) for side in (0, 1)]
+    to_the_end = [m.utilisation_to_the_end - t.utilisation_to_the_end for m, t in pairs]
+    delta = statistics.fmean(m.utilisation - t.utilisation for m, t in pairs)
+    return {
+        "mean_wait_ratio": _ratio(*mean_h),
+        "utilisation_delta": round(delta, 4),
+        "utilisation_delta_to_the_end": round(statistics.fmean(to_the_end), 4),
     }
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from benchmarks import backfill
-from benchmarks.easy_backfill import Request, easy_starts
+from benchmarks.easy_backfill import Parts, Request, easy_starts
 from hybrid.domain.job_spec import Resources
 from hybrid.simulation.replay import Fate, Told
 
@@ -31,34 +32,58 @@ def folder(tmp_path: Path, jobs: list[tuple[float, float, int]]) -> Path:
     return tmp_path
 
 
+def counted(jobs: Sequence[Request]) -> list[float]:
+    """EASY on eight GPUs that are only counted."""
+    return easy_starts(jobs, [Parts(1, job.gpus) for job in jobs], [8])
+
+
 # --- EASY ---------------------------------------------------------------------------------------
 
 
 def test_a_narrow_job_overtakes_when_it_ends_before_the_head_can_start() -> None:
     jobs = [request(0, 6, 100), request(1, 8, 50), request(2, 2, 90), request(3, 2, 97)]
     # the third ends at 92, before the head's turn at 100; the fourth finds nothing free until then
-    assert easy_starts(jobs, 8) == [0, 100, 2, 150]
+    assert counted(jobs) == [0, 100, 2, 150]
 
 
 def test_a_job_that_would_delay_the_head_stays_behind_it() -> None:
     jobs = [request(0, 6, 100), request(1, 8, 50), request(2, 2, 99)]
-    assert easy_starts(jobs, 8) == [0, 100, 150]
+    assert counted(jobs) == [0, 100, 150]
 
 
 def test_a_long_job_overtakes_on_gpus_that_the_head_does_not_need() -> None:
     jobs = [request(0, 6, 100), request(1, 6, 50), request(2, 2, 500), request(3, 1, 500)]
     # two of eight GPUs are free beside the head: the third takes both, for the fourth none is left
-    assert easy_starts(jobs, 8) == [0, 100, 2, 150]
+    assert counted(jobs) == [0, 100, 2, 150]
 
 
 def test_reservations_are_made_by_walltimes_and_starts_follow_true_ends() -> None:
     jobs = [request(0, 8, 100, 300), request(1, 8, 50), request(2, 8, 10)]
-    assert easy_starts(jobs, 8) == [0, 100, 150]
+    assert counted(jobs) == [0, 100, 150]
 
 
 def test_a_job_wider_than_the_cluster_is_refused() -> None:
-    with pytest.raises(ValueError, match="16 GPUs does not fit on 8"):
-        easy_starts([request(0, 16, 1)], 8)
+    with pytest.raises(ValueError, match="1 × 16 GPUs do not fit on 1 machines"):
+        counted([request(0, 16, 1)])
+
+
+def test_where_jobs_are_placed_free_gpus_on_two_machines_are_not_those_of_one() -> None:
+    jobs = [request(0, 6, 100), request(1, 6, 100), request(2, 4, 10), request(3, 2, 10)]
+    parts = [Parts(1, job.gpus) for job in jobs]
+    assert easy_starts(jobs, parts, [8, 8]) == [0, 1, 100, 3]
+    assert easy_starts(jobs, parts, [16]) == [0, 1, 2, 12]
+
+
+def test_a_long_job_overtakes_on_the_machine_that_the_head_does_not_need() -> None:
+    jobs = [request(0, 8, 100), request(1, 4, 300), request(2, 8, 50), request(3, 4, 500)]
+    # the third waits for the first machine: the fourth may fill the second for as long as it likes
+    assert easy_starts(jobs, [Parts(1, job.gpus) for job in jobs], [8, 8]) == [0, 1, 100, 3]
+
+
+def test_a_job_of_several_parts_waits_until_all_of_them_fit() -> None:
+    jobs = [request(0, 8, 100), request(1, 16, 10), request(2, 8, 99), request(3, 8, 97)]
+    parts = [Parts(1, 8), Parts(2, 8), Parts(1, 8), Parts(1, 8)]
+    assert easy_starts(jobs, parts, [8, 8]) == [0, 100, 110, 3]
 
 
 # --- the clusters -------------------------------------------------------------------------------
