@@ -169,13 +169,19 @@ def test_many_who_wait_take_nothing_from_those_who_ask(
 
 
 def test_a_watcher_that_comes_back_misses_nothing(running: Running, admin: httpx.Client) -> None:
-    first = admin.post("/v1/jobs", json=SPEC).json()["id"]
-    seen = admin.get("/v1/events?follow=false").text
-    number = [line for line in seen.splitlines() if line.startswith("id: ")][-1][4:]
+    admin.post("/v1/jobs", json=SPEC)
+    seen = _numbers(admin.get("/v1/events?follow=false").text)
     second = admin.post("/v1/jobs", json=SPEC).json()["id"]
-    back = Follower(running.client(), "/v1/events", {"Last-Event-ID": number})
+    back = Follower(running.client(), "/v1/events", {"Last-Event-ID": str(seen[-1])})
     until(lambda: second.encode() in back.data)
-    assert first.encode() not in back.data
+    heard = _numbers(back.data.decode())
+    assert heard == list(range(seen[-1] + 1, seen[-1] + 1 + len(heard)))
+
+
+def _numbers(stream: str) -> list[int]:
+    """The numbers of the events of a stream that have come whole."""
+    whole = stream.rpartition("\n\n")[0]
+    return [int(line[4:]) for line in whole.splitlines() if line.startswith("id: ")]
 
 
 def test_a_reader_that_goes_away_is_forgotten(running: Running, admin: httpx.Client) -> None:
