@@ -8,8 +8,8 @@ DEV_STAMP := .venv/.dev-$(shell cksum requirements-dev.lock pyproject.toml | cks
 EXAMPLES := .venv/examples
 EXAMPLES_LOCK := docs/examples/pytorch/requirements.lock
 EXAMPLES_STAMP := $(EXAMPLES)/.$(shell cksum $(EXAMPLES_LOCK) | cut -d' ' -f1)
-# where PyTorch's wheels for CPUs are, if pip does not find them where it looks by itself
-TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+# the index of PyTorch's wheels for CPUs, where pip does not find them by itself
+TORCH_INDEX ?=
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 # Nothing stays behind outside the checkout: what tests write to the temporary folder goes with it.
 # A server that the tests start as another user must be able to enter it.
@@ -78,8 +78,8 @@ $(DEV_STAMP): .venv/bin/python
 
 $(EXAMPLES_STAMP): $(EXAMPLES_LOCK) | .venv/bin/python
 	$(PYTHON) -m venv $(EXAMPLES)
-	$(EXAMPLES)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(EXAMPLES_LOCK) || \
-	  $(EXAMPLES)/bin/pip install --quiet --disable-pip-version-check --require-hashes --extra-index-url $(TORCH_INDEX) -r $(EXAMPLES_LOCK)
+	$(EXAMPLES)/bin/pip install --quiet --disable-pip-version-check --require-hashes $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r $(EXAMPLES_LOCK) || \
+	  { echo "If pip found no such torch: name the index of PyTorch's wheels for CPUs, make test-examples TORCH_INDEX=URL" >&2; exit 1; }
 	@touch $@
 
 clean:
