@@ -138,24 +138,6 @@ class Ranking:
         return (place.tier, _bucket(place), *equals, *place.within)
 
 
-def ordered(
-    jobs: Iterable[Job],
-    policy: PolicyDocument,
-    now: float,
-    usage_gpu_s: Mapping[str, float],
-    *,
-    predicted_s: Mapping[JobId, float] = _NOTHING,
-    team_gpus: Mapping[str, int] = _NOBODY,
-    no_slack: Collection[JobId] = (),
-) -> tuple[JobId, ...]:
-    """All ``jobs``, the one to be served first in front: what :class:`Ranking` says by itself."""
-    ranking = Ranking(
-        jobs, policy, now, usage_gpu_s,
-        predicted_s=predicted_s, team_gpus=team_gpus, no_slack=no_slack,
-    )  # fmt: skip
-    return ranking.order()
-
-
 def served_first(
     first: Job, second: Job, policy: PolicyDocument, now: float, *, no_slack: Collection[JobId] = ()
 ) -> bool:

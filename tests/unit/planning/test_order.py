@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from hybrid.domain.ids import JobId
 from hybrid.domain.job import Job
-from hybrid.planning.order import ordered, served_first
+from hybrid.planning.order import Ranking, served_first
 from policies.document import PolicyDocument
 from policies.loading import parse_policy
 from policies.sections import Strategy
@@ -27,9 +28,14 @@ def job(id_: str, priority: str = "normal", age_h: float = 0.0, **fields: Any) -
     return a_job(id_, spec=spec, team=team, submitted_at=NOW - age_h * HOUR)
 
 
+def ordered(
+    jobs: Iterable[Job], policy: PolicyDocument, now: float, usage: dict[str, float], **more: Any
+) -> tuple[JobId, ...]:
+    return Ranking(jobs, policy, now, usage, **more).order()
+
+
 def order(*jobs: Job, text: str = "", usage: dict[str, float] | None = None, **more: Any) -> str:
-    found = ordered(jobs, parse_policy(text), NOW, usage or {}, **more)
-    return " ".join(found)
+    return " ".join(ordered(jobs, parse_policy(text), NOW, usage or {}, **more))
 
 
 def test_a_higher_class_goes_first_then_who_came_first_then_the_id():
