@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from hybrid.domain.bill import Bill, BillLine, LineKind, summed
+from hybrid.domain.bill import Bill, BillLine, LineKind
 from hybrid.domain.ids import ClaimId
-from providers.bills.table import CLAIM_TAG, INSTALLATION_TAG, Row, rows
+from providers.bills.table import CLAIM_TAG, INSTALLATION_TAG, Row, bill_of, rows
 
 _NEEDED = (
     "bill_billing_period_start_date",
@@ -32,16 +32,8 @@ _KINDS = (
 
 def read_cur(lines: Iterable[str]) -> Bill:
     """The bill in the lines of a CSV file; raises BillError."""
-    found: list[BillLine] = []
-    horizon_at = 0.0
-    for row in rows(_with_new_names(lines), _NEEDED, "the Cost and Usage Report"):
-        row.dollars_only("line_item_currency_code")
-        line = _line(row)
-        horizon_at = max(horizon_at, line.ended_at)
-        found.append(line)
-        if len(found) > 50_000:  # most lines are parts of few sums
-            found = list(summed(found))
-    return Bill(lines=summed(found), horizon_at=horizon_at)
+    found = rows(_with_new_names(lines), _NEEDED, "the Cost and Usage Report")
+    return bill_of(found, _line, currency="line_item_currency_code")
 
 
 def _line(row: Row) -> BillLine:

@@ -15,10 +15,10 @@ from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
-from hybrid.domain.bill import Bill, BillLine, LineKind, summed
+from hybrid.domain.bill import Bill, BillLine, LineKind
 from hybrid.domain.ids import ClaimId
 from hybrid.domain.money import to_micros
-from providers.bills.table import CLAIM_TAG, INSTALLATION_TAG, BillError, Row, rows
+from providers.bills.table import CLAIM_TAG, INSTALLATION_TAG, BillError, Row, bill_of, rows
 
 _NEEDED = ("cost", "usage_start_time", "usage_end_time", "invoice_month", "sku_description")
 _ZONE = "America/Los_Angeles"
@@ -31,16 +31,8 @@ _KINDS = (
 
 def read_export(lines: Iterable[str]) -> Bill:
     """The bill in the lines of a CSV file; raises BillError."""
-    found: list[BillLine] = []
-    horizon_at = 0.0
-    for row in rows(lines, _NEEDED, "the usage cost export"):
-        row.dollars_only("currency")
-        line = _line(row)
-        horizon_at = max(horizon_at, line.ended_at)
-        found.append(line)
-        if len(found) > 50_000:  # most lines are parts of few sums
-            found = list(summed(found))
-    return Bill(lines=summed(found), horizon_at=horizon_at)
+    found = rows(lines, _NEEDED, "the usage cost export")
+    return bill_of(found, _line, currency="currency")
 
 
 def _line(row: Row) -> BillLine:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from hybrid.domain.bill import Bill, BillLine, summed
 from hybrid.domain.money import to_micros
 
 CLAIM_TAG, INSTALLATION_TAG = "hybrid_claim", "hybrid_installation"
 _MOST_USD = Decimal(10) ** 9
+_MOST_UNSUMMED = 50_000
+"""Lines kept before they are summed: most are parts of few sums."""
 
 
 class BillError(Exception):
@@ -123,3 +126,17 @@ def rows(lines: Iterable[str], needed: Sequence[str], what: str) -> Iterator[Row
         raise BillError(number + 1, "", f"not CSV: {problem}", "export it as CSV") from problem
     if number == 0:
         raise BillError(1, "", "the file is empty", f"export {what} as CSV")
+
+
+def bill_of(found: Iterable[Row], line: Callable[[Row], BillLine], *, currency: str) -> Bill:
+    """The bill in these rows, each read by ``line``; raises BillError, also where the column
+    ``currency`` names another than dollars."""
+    lines: list[BillLine] = []
+    horizon_at = 0.0
+    for row in found:
+        row.dollars_only(currency)
+        lines.append(line(row))
+        horizon_at = max(horizon_at, lines[-1].ended_at)
+        if len(lines) > _MOST_UNSUMMED:
+            lines = list(summed(lines))
+    return Bill(lines=summed(lines), horizon_at=horizon_at)
