@@ -17,7 +17,7 @@ from hybrid.domain.ids import MachineId
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import Permission
 from providers.aws.errors import CODES, Kind, Scopes, translated
-from providers.aws.requests import TAG_INSTALLATION
+from providers.aws.requests import TAG_INSTALLATION, machine_parameters
 
 ALLOWED: Final = "DryRunOperation"
 DENIED: Final = frozenset({"UnauthorizedOperation", "AccessDeniedException", "AccessDenied"})
@@ -104,29 +104,8 @@ def examine(
 
 def _launch(pool: BurstPool, installation: str) -> dict[str, Any]:
     """A launch as the provider asks for it, without user data and market."""
-    template, zone = pool.template, pool.zones[0]
     tags = [{"Key": TAG_INSTALLATION, "Value": installation}]
-    asked: dict[str, Any] = {
-        "MinCount": 1,
-        "MaxCount": 1,
-        "InstanceType": pool.machine_types[0],
-        "TagSpecifications": [
-            {"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")
-        ],
-    }
-    if template.id is not None:
-        asked["LaunchTemplate"] = {"LaunchTemplateId": template.id, "Version": template.version}
-    if template.image is not None:
-        asked["ImageId"] = template.image
-    if template.instance_profile is not None:
-        asked["IamInstanceProfile"] = {"Name": template.instance_profile}
-    if template.security_groups:
-        asked["SecurityGroupIds"] = list(template.security_groups)
-    if zone.subnet is not None:
-        asked["SubnetId"] = zone.subnet
-    else:
-        asked["Placement"] = {"AvailabilityZone": zone.name}
-    return asked
+    return machine_parameters(pool, pool.zones[0], pool.machine_types[0], tags)
 
 
 def _tried(name: str, what_for: str, call: Callable[[], Any], scopes: Scopes) -> Permission:

@@ -7,13 +7,14 @@ depend on when or by whom it is sent.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
 from hybrid.domain.claim import Claim
 from hybrid.domain.job_spec import Market
 from hybrid.domain.money import to_usd
-from hybrid.domain.pool_spec import BurstPool
+from hybrid.domain.pool_spec import BurstPool, Zone
 from hybrid.ports.capacity import BootInfo
 from providers.user_data import JOIN_TOKEN, render
 
@@ -49,22 +50,20 @@ def parameters(request: str, join_token: str) -> dict[str, Any]:
     return {**params, "UserData": user_data}
 
 
-def _params(claim: Claim, pool: BurstPool, boot: BootInfo) -> dict[str, Any]:
-    offer = claim.offer
-    zone = next(zone for zone in pool.zones if zone.name == offer.zone)
-    tags = _tags(claim, pool, boot)
+def machine_parameters(
+    pool: BurstPool, zone: Zone, machine_type: str, tags: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
+    """What RunInstances is asked for by the pool alone: one machine of a type in a zone, from the
+    pool's template, it and its disks with these tags."""
+    template = pool.template
     params: dict[str, Any] = {
         "MinCount": 1,
         "MaxCount": 1,
-        "ClientToken": claim.token,
-        "InstanceType": offer.machine_type,
-        "InstanceInitiatedShutdownBehavior": "terminate",
-        "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+        "InstanceType": machine_type,
         "TagSpecifications": [
-            {"ResourceType": kind, "Tags": tags} for kind in ("instance", "volume")
+            {"ResourceType": kind, "Tags": list(tags)} for kind in ("instance", "volume")
         ],
     }
-    template = pool.template
     if template.id is not None:
         params["LaunchTemplate"] = {
             "LaunchTemplateId": template.id,
@@ -80,6 +79,20 @@ def _params(claim: Claim, pool: BurstPool, boot: BootInfo) -> dict[str, Any]:
         params["SubnetId"] = zone.subnet
     else:
         params["Placement"] = {"AvailabilityZone": zone.name}
+    return params
+
+
+def _params(claim: Claim, pool: BurstPool, boot: BootInfo) -> dict[str, Any]:
+    offer = claim.offer
+    zone = next(zone for zone in pool.zones if zone.name == offer.zone)
+    tags = _tags(claim, pool, boot)
+    template = pool.template
+    params = {
+        **machine_parameters(pool, zone, offer.machine_type, tags),
+        "ClientToken": claim.token,
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {"HttpTokens": "required", "HttpPutResponseHopLimit": 1},
+    }
     if template.reservation is not None and offer.market is Market.ON_DEMAND:
         params["CapacityReservationSpecification"] = {
             "CapacityReservationTarget": {"CapacityReservationId": template.reservation}
