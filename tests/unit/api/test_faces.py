@@ -433,7 +433,7 @@ def test_a_policy_is_checked_put_in_force_and_brings_its_budgets(admin: AsgiClie
 def test_a_policy_is_compared_its_versions_are_listed_and_an_earlier_one_comes_back(
     admin: AsgiClient, client_of: ClientOf
 ) -> None:
-    before = admin.get("/v1/policy").json()["version"]
+    before = admin.put("/v1/policy", json={"document": "scheduling: priority"}).json()["version"]
     admin.put("/v1/policy", json={"document": "scheduling: fifo", "why": "calm"})
     text = "teams: {ml: {regions: [mars]}}\nburst: {regions: [venus]}\n"
     check = admin.post("/v1/policy:check", json={"document": text}).json()
