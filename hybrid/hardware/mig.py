@@ -105,7 +105,7 @@ class MigTable:
         options = [MigPlacement(start, profile) for start in self.starts(existing, profile)]
         if not options:
             return None
-        return max(options, key=lambda option: (self._choices((*existing, option)), -option.start))
+        return max(options, key=lambda option: (self.choices((*existing, option)), -option.start))
 
     def pack(
         self, existing: Sequence[MigPlacement], profiles: Sequence[str]
@@ -127,15 +127,17 @@ class MigTable:
 
     def room(self, existing: Sequence[MigPlacement]) -> dict[str, int]:
         """For each profile, how many more of it alone would fit beside ``existing``."""
-        return {profile.name: self._room(existing, profile) for profile in self.profiles}
+        return {name: self.room_for(existing, name) for name in self.names}
 
-    def _room(self, existing: Sequence[MigPlacement], profile: MigProfile) -> int:
+    def room_for(self, existing: Sequence[MigPlacement], profile: str) -> int:
+        """How many more of one profile would fit beside ``existing``. Raises UnknownMigProfile."""
         count = 0
-        while self.pack(existing, [profile.name] * (count + 1)) is not None:
+        while self.pack(existing, [profile] * (count + 1)) is not None:
             count += 1
         return count
 
-    def _choices(self, existing: Sequence[MigPlacement]) -> int:
+    def choices(self, existing: Sequence[MigPlacement]) -> int:
+        """Positions at which one more instance could begin, summed over all profiles."""
         return sum(len(self.starts(existing, profile.name)) for profile in self.profiles)
 
     def _pack(

@@ -11,6 +11,7 @@ from hybrid.topology.graph import (
 )
 from hybrid.topology.levels import PcieLevel, from_levels, nvlink_generation, pcie_gbps
 from hybrid.topology.link_class import MINIMUM_GBPS, link_efficiency, reference_gbps
+from hybrid.topology.mig_room import MigDemand, best_mig_placement, mig_growth, mig_unusable
 from hybrid.topology.parted import PartedSlots, Slots, check_links, slots_of
 from hybrid.topology.presets import (
     PRESETS,
@@ -34,12 +35,14 @@ __all__ = [
     "InvalidTopology",
     "LinkClass",
     "LinkGraph",
+    "MigDemand",
     "PartedSlots",
     "PcieLevel",
     "SharePlacement",
     "SlotTable",
     "Slots",
     "VirtualGpus",
+    "best_mig_placement",
     "check_links",
     "default_preset",
     "devices_of",
@@ -47,6 +50,8 @@ __all__ = [
     "join",
     "link_efficiency",
     "mask_of",
+    "mig_growth",
+    "mig_unusable",
     "nvlink_generation",
     "parse_virtual_gpus",
     "pcie_gbps",
