@@ -10,12 +10,43 @@ from api.schemas.shown import Shown, ShownStep, Usd, instant, instant_or_none, u
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import GpuId
 from hybrid.domain.job_spec import Market
-from hybrid.domain.node import Gpu, NodeState
+from hybrid.domain.node import Gpu, MigInstance, NodeState, PartedGpu
 from hybrid.domain.offer import Offer
 from hybrid.domain.pool_spec import PoolSpec
 from hybrid.services.draining import Drain
 from hybrid.services.nodes import NodeUse
 from hybrid.services.pools import PoolUse
+
+
+class ShownMig(Shown):
+    """Where on its GPU a MIG instance is; null for what the node's agent may not ask."""
+
+    parent: str = Field(description="The GPU that it is part of")
+    number: int | None = Field(description="Of its GPU instance")
+    start: int | None = Field(description="Its first memory slice")
+    size: int | None = Field(description="How many memory slices it takes")
+
+
+class ShownMigRoom(Shown):
+    """Where one more instance of a profile could begin now."""
+
+    profile: str
+    starts: tuple[int, ...] = Field(description="First memory slices")
+
+
+class ShownPartedGpu(Shown):
+    """A GPU in MIG mode: its instances are devices, it is none."""
+
+    id: str
+    index: int
+    model: str
+    room: tuple[ShownMigRoom, ...] = Field(description="Profiles that would still fit")
+
+    @classmethod
+    def of(cls, gpu: PartedGpu) -> ShownPartedGpu:
+        """From a GPU in MIG mode."""
+        room = tuple(ShownMigRoom(profile=at.profile, starts=at.starts) for at in gpu.room)
+        return cls(id=gpu.id, index=gpu.index, model=gpu.model, room=room)
 
 
 class ShownGpu(Shown):
@@ -29,6 +60,7 @@ class ShownGpu(Shown):
     healthy: bool
     health_reason: str
     virtual: bool
+    mig: ShownMig | None = Field(default=None, description="Where a MIG instance is")
     run_ids: tuple[str, ...] = Field(description="More than one when shares of it are held")
 
     @classmethod
@@ -43,8 +75,15 @@ class ShownGpu(Shown):
             healthy=gpu.healthy,
             health_reason=gpu.health_reason,
             virtual=gpu.virtual,
+            mig=_mig(gpu.mig),
             run_ids=run_ids,
         )
+
+
+def _mig(mig: MigInstance | None) -> ShownMig | None:
+    if mig is None:
+        return None
+    return ShownMig(parent=mig.parent, number=mig.number, start=mig.start, size=mig.size)
 
 
 class ShownNode(Shown):
@@ -62,6 +101,7 @@ class ShownNode(Shown):
     links_gbps: tuple[tuple[float, ...], ...] = Field(
         description="GB/s per direction between the devices, in their order"
     )
+    parted: tuple[ShownPartedGpu, ...] = Field(description="GPUs in MIG mode")
     cpus: float
     memory_gib: float
     architecture: str
@@ -94,6 +134,7 @@ class ShownNode(Shown):
             joined_at=instant(node.joined_at),
             gpus=tuple(ShownGpu.of(gpu, tuple(holders.get(gpu.id, ()))) for gpu in node.gpus),
             links_gbps=node.links_gbps,
+            parted=tuple(ShownPartedGpu.of(gpu) for gpu in node.parted),
             cpus=node.cpus,
             memory_gib=node.memory_gib,
             architecture=node.architecture,

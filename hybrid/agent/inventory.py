@@ -61,6 +61,7 @@ class HostInventory:
             machine_id=self.machine_id,
             gpus=tuple(WireGpu.of(gpu) for gpu in devices.gpus),
             links_gbps=devices.links_gbps,
+            parted=devices.parted,
             cpus=usable_cpus(self._cgroups),
             memory_gib=usable_memory_gib(self._cgroups),
             architecture=_architecture(),

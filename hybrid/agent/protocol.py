@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from hybrid.domain.ids import ClaimId, GpuId, JobId, MachineId, NodeId, PoolName, RunId
 from hybrid.domain.job import Checkpoint, Progress, StopCause
 from hybrid.domain.job_spec import JobSpec
-from hybrid.domain.node import Gpu
+from hybrid.domain.node import Gpu, MigInstance, PartedGpu
 from hybrid.ports.engine import NodeReport, RankPhase, RankReport
 from hybrid.ports.gpus import GpuReading
 
@@ -61,6 +61,7 @@ class WireGpu(Wire):
     healthy: bool = True
     health_reason: Words = ""
     virtual: bool = False
+    mig: MigInstance | None = None
 
     @classmethod
     def of(cls, gpu: Gpu) -> Self:
@@ -74,6 +75,7 @@ class WireGpu(Wire):
             healthy=gpu.healthy,
             health_reason=gpu.health_reason,
             virtual=gpu.virtual,
+            mig=gpu.mig,
         )
 
     def to_domain(self) -> Gpu:
@@ -87,6 +89,7 @@ class WireGpu(Wire):
             healthy=self.healthy,
             health_reason=self.health_reason,
             virtual=self.virtual,
+            mig=self.mig,
         )
 
 
@@ -98,6 +101,7 @@ class Inventory(Wire):
     machine_id: Label | None = None
     gpus: tuple[WireGpu, ...] = Field(default=(), max_length=1024)
     links_gbps: tuple[tuple[float, ...], ...] = Field(default=(), max_length=1024)
+    parted: tuple[PartedGpu, ...] = Field(default=(), max_length=1024)
     cpus: float = Field(default=1, gt=0, le=65_536)
     memory_gib: float = Field(default=1, gt=0, le=1e6)
     architecture: Label = "x86_64"
@@ -146,6 +150,7 @@ class Inventory(Wire):
             machine_id=MachineId(self.machine_id) if self.machine_id else None,
             gpus=tuple(gpu.to_domain() for gpu in self.gpus),
             links_gbps=self.links_gbps,
+            parted=self.parted,
             cpus=self.cpus,
             memory_gib=self.memory_gib,
             architecture=self.architecture,

@@ -32,8 +32,43 @@ NODE_TRANSITIONS: TransitionTable[NodeState] = TransitionTable(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MigInstance:
+    """What a device that is a MIG instance is part of.
+
+    It takes ``size`` memory slices of the GPU ``parent`` from ``start`` on: those of the GPU
+    instance with the number ``number``, whose compute instances, if there are several, share them.
+    None for what the node's agent may not ask.
+    """
+
+    parent: GpuId
+    number: int | None = None
+    start: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigRoom:
+    """Memory slices at which one more instance of a profile could begin now."""
+
+    profile: str
+    starts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartedGpu:
+    """A GPU in MIG mode: it is no device itself, its instances are. ``room`` has the profiles that
+    would still fit, smallest first."""
+
+    id: GpuId
+    index: int
+    model: str
+    room: tuple[MigRoom, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One device. ``memory_gib`` is what a program can use, not what the box says."""
+    """One device. ``memory_gib`` is what a program can use, not what the box says. ``mig`` says
+    where on its GPU a MIG instance is."""
 
     id: GpuId
     index: int
@@ -43,6 +78,7 @@ class Gpu:
     healthy: bool = True
     health_reason: str = ""
     virtual: bool = False
+    mig: MigInstance | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +100,8 @@ class Node:
     claim_id: ClaimId | None = None
     gpus: tuple[Gpu, ...] = ()
     links_gbps: tuple[tuple[float, ...], ...] = ()
+    parted: tuple[PartedGpu, ...] = ()
+    """GPUs in MIG mode, with or without instances."""
     cpus: float = 1
     memory_gib: float = 1
     architecture: str = "x86_64"

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from hybrid.domain.ids import ClaimId, GpuId, JobId, MachineId, NodeId, PoolName, RunId
 from hybrid.domain.job import Checkpoint, Job, Progress, StopCause
-from hybrid.domain.node import Gpu, Node
+from hybrid.domain.node import Gpu, Node, PartedGpu
 from hybrid.domain.run import Run
 
 ORDER_KEPT_PART = 0.5
@@ -35,6 +35,7 @@ class NodeReport:
     machine_id: MachineId | None = None
     gpus: tuple[Gpu, ...] = ()
     links_gbps: tuple[tuple[float, ...], ...] = ()
+    parted: tuple[PartedGpu, ...] = ()
     cpus: float = 1
     memory_gib: float = 1
     architecture: str = "x86_64"

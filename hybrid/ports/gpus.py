@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hybrid.domain.ids import GpuId
-from hybrid.domain.node import Gpu
+from hybrid.domain.node import Gpu, PartedGpu
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,13 @@ class GpuSet:
     """The devices of a machine and what connects them, read together.
 
     ``links_gbps[i][j]`` belongs to ``gpus[i]`` and ``gpus[j]``: GB/s per direction, symmetric,
-    diagonal 0. ``driver`` is empty when there is none.
+    diagonal 0. ``parted`` has the GPUs in MIG mode, whose instances are among ``gpus``.
+    ``driver`` is empty when there is none.
     """
 
     gpus: tuple[Gpu, ...] = ()
     links_gbps: tuple[tuple[float, ...], ...] = ()
+    parted: tuple[PartedGpu, ...] = ()
     driver: str = ""
 
 

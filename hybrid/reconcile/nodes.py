@@ -31,6 +31,7 @@ _REPORTED = (
     "address",
     "gpus",
     "links_gbps",
+    "parted",
     "cpus",
     "memory_gib",
     "architecture",

@@ -17,6 +17,7 @@ from hybrid.domain.offer import Offer
 from hybrid.domain.quantities import format_duration
 from hybrid.ports.capacity import Offers
 from hybrid.ports.engine import NodeReport
+from hybrid.runtime.parting import sensible_instances, sensible_parted
 from hybrid.topology import InvalidTopology, check_links
 
 OLDEST_PRICE_S = 2 * 86_400.0
@@ -83,9 +84,11 @@ def _machine_fault(offer: Offer) -> str | None:
 
 def sensible(report: NodeReport) -> NodeReport:
     """The report without what cannot be true. Devices at fault are not healthy, and say why; where
-    the links are at fault that is all of them, with the pair named. Cores and memory that are no
+    the links are at fault that is all of them, with the pair named. MIG instances that overlap name
+    each other. Cores and memory that are no
     figures count as none."""
-    gpus = tuple([_sensible(gpu) for gpu in report.gpus])
+    gpus = sensible_instances(tuple([_sensible(gpu) for gpu in report.gpus]))
+    parted = sensible_parted(report.parted)
     links = report.links_gbps
     models, names = tuple([g.model for g in gpus]), tuple([str(g.id) for g in gpus])
     fault = _links_fault(links, models, names)
@@ -93,10 +96,12 @@ def sensible(report: NodeReport) -> NodeReport:
         gpus = tuple([replace(gpu, healthy=False, health_reason=fault) for gpu in gpus])
         links = ((0.0,) * len(gpus),) * len(gpus)
     cpus, memory_gib = _figure(report.cpus), _figure(report.memory_gib)
-    told = (report.gpus, report.links_gbps, report.cpus, report.memory_gib)
-    if told == (gpus, links, cpus, memory_gib):
+    told = (report.gpus, report.links_gbps, report.parted, report.cpus, report.memory_gib)
+    if told == (gpus, links, parted, cpus, memory_gib):
         return report
-    return replace(report, gpus=gpus, links_gbps=links, cpus=cpus, memory_gib=memory_gib)
+    return replace(
+        report, gpus=gpus, links_gbps=links, parted=parted, cpus=cpus, memory_gib=memory_gib
+    )
 
 
 def _sensible(gpu: Gpu) -> Gpu:

@@ -3,7 +3,9 @@
 ============================  ==================================================================
 :mod:`.inventory`             the GpuInventory: devices in index order, links, telemetry
 :mod:`.binding`               ``nvidia-ml-py`` with its codes as typed errors
-:mod:`.devices`               one device or MIG instance → Gpu
+:mod:`.devices`               one device → Gpu
+:mod:`.mig`                   the instances of a device in MIG mode, and what would still fit
+:mod:`.answers`               what stands for an answer that a device does not give
 :mod:`.links`                 NVLinks and PCIe levels → GB/s between any two
 ============================  ==================================================================
 
@@ -32,4 +34,5 @@ def open_inventory() -> NvmlInventory | None:
         inventory = NvmlInventory(Nvml())
     except NvmlUnavailable:
         return None
-    return inventory if inventory.read().gpus else None
+    found = inventory.read()
+    return inventory if found.gpus or found.parted else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -132,6 +133,41 @@ class Nvml:
         """One instance; NotTold where there is none."""
         return self._ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, device, index)
 
+    def gpu_instance_number(self, instance: Handle) -> int:
+        """The number of the GPU instance that a MIG device belongs to."""
+        return int(self._ask(pynvml.nvmlDeviceGetGpuInstanceId, instance))
+
+    def gpu_instance_run(self, device: Handle, number: int) -> tuple[int, int]:
+        """First memory slice and number of them of a GPU instance; for privileged users."""
+        instance = self._ask(pynvml.nvmlDeviceGetGpuInstanceById, device, number)
+        placement = self._ask(pynvml.nvmlGpuInstanceGetInfo, instance).placement
+        return int(placement.start), int(placement.size)
+
+    def gpu_instance_profiles(self, device: Handle) -> list[tuple[int, str]]:
+        """The id and the name (``1g.10gb``) of each GPU instance profile of the device."""
+        found = []
+        for profile in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
+            try:
+                info = self._ask(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, device, profile)
+            except NotTold:
+                continue  # not one of this device
+            found.append((int(info.id), _text(info.name).removeprefix("MIG ")))
+        return found
+
+    def gpu_instances_left(self, device: Handle, profile_id: int) -> int:
+        """How many more of a profile could be created now; for privileged users."""
+        return int(self._ask(pynvml.nvmlDeviceGetGpuInstanceRemainingCapacity, device, profile_id))
+
+    def possible_runs(self, device: Handle, profile_id: int) -> list[tuple[int, int]]:
+        """First memory slice and number of them of each position of a profile, taken or not; for
+        privileged users."""
+        count = ctypes.c_uint()
+        ask = pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
+        self._ask(ask, device, profile_id, None, ctypes.byref(count))
+        found = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
+        self._ask(ask, device, profile_id, found, ctypes.byref(count))
+        return [(int(at.start), int(at.size)) for at in found[: count.value]]
+
     def uncorrected_errors(self, device: Handle) -> int:
         """Uncorrectable memory errors since the driver was loaded."""
         return int(
@@ -173,5 +209,8 @@ class Nvml:
 
 
 def _bus_id(pci: Any) -> str:
-    text = pci.busId
-    return (text.decode("ascii") if isinstance(text, bytes) else str(text)).lower()
+    return _text(pci.busId).lower()
+
+
+def _text(value: Any) -> str:
+    return value.decode("ascii") if isinstance(value, bytes) else str(value)

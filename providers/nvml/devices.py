@@ -1,31 +1,17 @@
-"""One device, or one MIG instance of it, as a Gpu."""
+"""One device as a Gpu."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from hybrid.domain.ids import GpuId
 from hybrid.domain.node import Gpu
 from hybrid.hardware import UnknownGpuModel, identify
-from providers.nvml.binding import DeviceLost, Handle, NotTold, Nvml, NvmlError
-
-T = TypeVar("T")
+from providers.nvml.answers import told
+from providers.nvml.binding import Handle, Nvml
 
 _GIB = 2**30
-_MIG_NAME = re.compile(r"\s+MIG\s+(?P<profile>\S+)\s*$")
-
-
-def told(question: Callable[[], T], otherwise: T) -> T:
-    """The answer, or ``otherwise`` where the device does not tell; DeviceLost passes."""
-    try:
-        return question()
-    except DeviceLost:
-        raise
-    except NvmlError:
-        return otherwise
 
 
 def model_key(name: str, memory_bytes: int) -> str:
@@ -51,30 +37,6 @@ def read_device(nvml: Nvml, device: Handle, index: int, sysfs: Path) -> Gpu:
         healthy=not reason,
         health_reason=reason,
     )
-
-
-def read_instances(nvml: Nvml, device: Handle, parent: Gpu, index: int) -> list[Gpu]:
-    """The MIG instances of a device, numbered from ``index``; the model is ``KEY:PROFILE``."""
-    found: list[Gpu] = []
-    for slot in range(told(lambda: nvml.mig_slots(device), 0)):
-        try:
-            instance = nvml.mig_device(device, slot)
-        except NotTold:
-            continue  # no instance in this slot
-        total, _ = nvml.memory_bytes(instance)
-        profile = _MIG_NAME.search(nvml.name(instance))
-        found.append(
-            Gpu(
-                id=GpuId(nvml.uuid(instance)),
-                index=index + len(found),
-                model=f"{parent.model}:{profile['profile'] if profile else 'mig'}",
-                memory_gib=round(total / _GIB, 3),
-                numa=parent.numa,
-                healthy=parent.healthy,
-                health_reason=parent.health_reason,
-            )
-        )
-    return found
 
 
 def health_reason(nvml: Nvml, device: Handle) -> str:

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from hybrid.domain.ids import GpuId
-from hybrid.domain.node import Gpu
+from hybrid.domain.node import Gpu, PartedGpu
 from hybrid.ports.gpus import GpuReading, GpuSet
 from providers.nvml.binding import DeviceLost, Handle, Nvml, NvmlError, NvmlUnavailable
-from providers.nvml.devices import read_device, read_instances
+from providers.nvml.devices import read_device
 from providers.nvml.links import Matrix, read_links
+from providers.nvml.mig import read_instances, read_parted
 
 _GIB = 2**30
 T = TypeVar("T")
@@ -28,6 +29,7 @@ class NvmlInventory:
         self._sysfs = sysfs
         self._lock = threading.Lock()
         self._known: dict[int, list[Gpu]] = {}
+        self._parted: dict[int, PartedGpu] = {}
         self._linked: tuple[tuple[tuple[GpuId, bool], ...], Matrix] | None = None
 
     def read(self) -> GpuSet:
@@ -41,12 +43,16 @@ class NvmlInventory:
     def _read(self) -> GpuSet:
         gpus: list[Gpu] = []
         handles: list[Handle | None] = []
+        self._parted.clear()
         for index in range(self._count()):
             here, handle = self._read_one(index, len(gpus))
             gpus += here
-            handles += [handle] if len(here) == 1 else [None] * len(here)
+            handles += [handle] * len(here)
         return GpuSet(
-            gpus=tuple(gpus), links_gbps=self._links(handles, gpus), driver=self._driver()
+            gpus=tuple(gpus),
+            links_gbps=self._links(handles, gpus),
+            parted=tuple(parted for _, parted in sorted(self._parted.items())),
+            driver=self._driver(),
         )
 
     def _count(self) -> int:
@@ -69,6 +75,8 @@ class NvmlInventory:
             gpu = read_device(self._nvml, device, first, self._sysfs)
             if self._is_cut(device):
                 instances = read_instances(self._nvml, device, gpu, first)
+                if gpu.healthy:
+                    self._parted[index] = read_parted(self._nvml, device, gpu, index, instances)
                 self._known[index] = instances
                 return instances, None
         except NvmlUnavailable:

@@ -73,6 +73,20 @@ class FakeMachine:
         self.say("count", index + 1)
         return index
 
+    def instance(
+        self, index: int, slot: int, profile: str, memory_mib: int, **fields: object
+    ) -> None:
+        """An instance of a device in MIG mode. ``gi``, ``start`` and ``size`` say where it is."""
+        name = self._lines[f"gpu {index} name"]
+        told = {
+            "name": f"{name} MIG {profile}",
+            "uuid": f"MIG-{index}-{slot}",
+            "memory_total": memory_mib << 20,
+            **fields,
+        }
+        for field, value in told.items():
+            self.say(f"mig {index} {slot} {field}", value)
+
     def nvlinks(self, one: int, other: int, count: int) -> None:
         """Connect two devices by so many links."""
         for a, b in ((one, other), (other, one)):

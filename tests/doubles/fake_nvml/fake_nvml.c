@@ -8,7 +8,10 @@
  *   gpu I FIELD VALUE          name, uuid, bus, memory_total, memory_used, temperature, power_mw,
  *                              power_limit_mw, utilization, ecc_uncorrected, remap_failed, mig,
  *                              pcie_generation, pcie_width, lost; a missing one is "not supported"
- *   mig I SLOT FIELD VALUE     name, uuid, memory_total, memory_used: an instance of a cut device
+ *   mig I SLOT FIELD VALUE     name, uuid, memory_total, memory_used: an instance of a cut device;
+ *                              gi, start, size: its GPU instance, which slots may share, and where
+ *   profile I P VALUE          "NAME SIZE LEFT START START ...": profile P of device I, LEFT more
+ *   privileged 0               no GPU instance tells where it is
  *   ancestor I J LEVEL         where the PCIe paths of I < J meet; 50 (SYS) if not said
  *   link I L BUS               NVLink L of device I is up and leads to BUS ("switch": an NVSwitch)
  *   nvlink_version N           NVML's number; 4 if not said
@@ -21,10 +24,11 @@
 #define LINE 512
 #define LINKS 18
 #define MIG_SLOTS 7
+#define MOST_STARTS 16
 
 enum {
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-    DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15
+    NO_PERMISSION = 4, DRIVER_NOT_LOADED = 9, GPU_IS_LOST = 15
 };
 typedef int Return;
 /* A handle is a number: device I is I + 1, MIG slot S of it (I + 1) + 1000 * (S + 1). */
@@ -117,6 +121,7 @@ PUBLIC const char *nvmlErrorString(Return code) {
     case OK: return "Success";
     case UNINITIALIZED: return "Uninitialized";
     case INVALID_ARGUMENT: return "Invalid Argument";
+    case NO_PERMISSION: return "Insufficient Permissions";
     case NOT_SUPPORTED: return "Not Supported";
     case NOT_FOUND: return "Not Found";
     case DRIVER_NOT_LOADED: return "Driver Not Loaded";
@@ -257,6 +262,84 @@ PUBLIC Return nvmlDeviceGetMigDeviceHandleByIndex(Device d, unsigned slot, Devic
     snprintf(key, sizeof key, "mig %d %u uuid", index_of(d), slot);
     if (!find(key, text, sizeof text)) return NOT_FOUND;
     *out = (Device)((long)d + 1000 * ((long)slot + 1));
+    return OK;
+}
+
+typedef struct { unsigned start, size; } Placement;
+typedef struct { Device device; unsigned id, profile_id; Placement placement; } InstanceInfo;
+typedef struct {
+    unsigned version, id, p2p, slices, instances, processors, copy, decoders, encoders, jpeg, ofa;
+    u64 memory_mb;
+    char name[96];
+} ProfileInfo;
+
+static Return privileged(Device d) {
+    u64 told = 1;
+    Return state = usable(d);
+    number("privileged", &told);
+    return state == OK && !told ? NO_PERMISSION : state;
+}
+PUBLIC Return nvmlDeviceGetGpuInstanceId(Device d, unsigned *out) {
+    return slot_of(d) < 0 ? INVALID_ARGUMENT : unsigned_field(d, "gi", out);
+}
+/* The handle of a GPU instance is that of the first slot that is in it. */
+PUBLIC Return nvmlDeviceGetGpuInstanceById(Device d, unsigned id, Device *out) {
+    Return state = privileged(d);
+    if (state != OK) return state;
+    for (int slot = 0; slot < MIG_SLOTS; slot++) {
+        unsigned here;
+        Device instance = (Device)((long)d + 1000 * ((long)slot + 1));
+        if (unsigned_field(instance, "gi", &here) == OK && here == id) {
+            *out = instance;
+            return OK;
+        }
+    }
+    return NOT_FOUND;
+}
+PUBLIC Return nvmlGpuInstanceGetInfo(Device instance, InstanceInfo *out) {
+    Return state = unsigned_field(instance, "gi", &out->id);
+    if (state == OK) state = unsigned_field(instance, "start", &out->placement.start);
+    if (state == OK) state = unsigned_field(instance, "size", &out->placement.size);
+    out->device = (Device)(long)(index_of(instance) + 1);
+    out->profile_id = 0;
+    return state;
+}
+static Return profile_of(Device d, unsigned profile, char *out, size_t size) {
+    char key[64];
+    Return state = usable(d);
+    if (state != OK) return state;
+    snprintf(key, sizeof key, "profile %d %u", index_of(d), profile);
+    return find(key, out, size) ? OK : NOT_SUPPORTED;
+}
+PUBLIC Return nvmlDeviceGetGpuInstanceProfileInfoV(Device d, unsigned profile, ProfileInfo *out) {
+    char text[LINE];
+    Return state = profile_of(d, profile, text, sizeof text);
+    if (state != OK) return state;
+    out->id = profile;
+    snprintf(out->name, sizeof out->name, "MIG %.*s", (int)strcspn(text, " "), text);
+    return OK;
+}
+PUBLIC Return nvmlDeviceGetGpuInstanceRemainingCapacity(Device d, unsigned profile, unsigned *out) {
+    char text[LINE];
+    Return state = privileged(d);
+    if (state == OK) state = profile_of(d, profile, text, sizeof text);
+    if (state == OK && sscanf(text, "%*s %*u %u", out) != 1) return INVALID_ARGUMENT;
+    return state;
+}
+PUBLIC Return nvmlDeviceGetGpuInstancePossiblePlacements_v2(
+    Device d, unsigned profile, Placement *out, unsigned *count) {
+    char text[LINE];
+    unsigned size = 0, found = 0;
+    int read = 0;
+    Return state = privileged(d);
+    if (state == OK) state = profile_of(d, profile, text, sizeof text);
+    if (state != OK) return state;
+    if (sscanf(text, "%*s %u %*u%n", &size, &read) != 1) return INVALID_ARGUMENT;
+    for (char *at = text + read; *at && found < MOST_STARTS; found++) {
+        unsigned start = (unsigned)strtoul(at, &at, 10);
+        if (out) out[found] = (Placement){start, size};
+    }
+    *count = found;
     return OK;
 }
 
