@@ -28,7 +28,7 @@ from hybrid.domain.ids import ClaimId, NodeId, PoolName, RunId
 from hybrid.domain.job import Progress
 from hybrid.domain.pool_spec import LocalPool
 from hybrid.ports.access import Role
-from hybrid.ports.capacity import BootInfo, CapacityProvider
+from hybrid.ports.capacity import BootInfo, CapacityProvider, Closing
 from hybrid.ports.clock import Clock
 from hybrid.ports.engine import WorkloadRuntime
 from hybrid.reconcile.rules import SyncRules
@@ -181,6 +181,9 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
     engines = _engines(settings, store, log_store, bell)
     world = store.load(now=clock.now())
     providers = {each.name: _provider(each, world.installation) for each in settings.providers}
+    for provider in providers.values():
+        if isinstance(provider, Closing):
+            held.callback(provider.close)
     loop = _loop(settings, url, store, clock, engines, providers, secret, holder)
     held.callback(loop.stop)
     poke = loop.poke

@@ -280,6 +280,9 @@ class ShownClaim(Shown):
     idle_since: datetime | None
     lease_until: datetime | None = Field(description="Until when the machine is paid for")
     notice_at: datetime | None = Field(description="When its provider takes it")
+    rebalance_at: datetime | None = Field(
+        description="Since when its provider recommends to leave it; nothing is stopped for that"
+    )
     ended_at: datetime | None
     held_usd: Usd
     charged_usd: Usd
@@ -306,6 +309,7 @@ class ShownClaim(Shown):
             idle_since=instant_or_none(claim.idle_since),
             lease_until=instant(claim.lease_until) if claim.lease_until else None,
             notice_at=instant_or_none(claim.notice_at),
+            rebalance_at=instant_or_none(claim.rebalance_at),
             ended_at=instant_or_none(claim.ended_at),
             held_usd=usd(claim.held_micros),
             charged_usd=usd(claim.charged_micros),

@@ -155,6 +155,7 @@ class NodeDesk:
             heard_at=now,
             run_lease_s=max(beat.run_lease_s, self._terms.run_lease_s),
             notice_at=beat.notice_at,
+            rebalance_at=beat.rebalance_at,
             closing=beat.closing,
         )
         work = self._mailbox.work(who.node_id)

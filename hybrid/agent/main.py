@@ -139,6 +139,10 @@ class Agent:
                 node.notice_at = at
                 self._signals.news.set()
 
+            def hinted(at: float) -> None:
+                node.rebalance_at = at
+                self._signals.news.set()
+
             def named(machine_id: str) -> None:
                 inventory.machine_id = machine_id
                 self._signals.news.set()
@@ -147,6 +151,7 @@ class Agent:
                 MetadataWatcher(
                     source,
                     on_notice=noticed,
+                    on_rebalance=hinted,
                     on_machine_id=named,
                     stopping=self._signals.stopping,
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -37,6 +38,11 @@ class MetadataSource(Protocol):
         ...
 
     @property
+    def rebalance_at(self) -> float | None:
+        """Since when the cloud recommends to leave this machine, as far as ``notice`` has heard."""
+        ...
+
+    @property
     def pause_s(self) -> float:
         """How long to leave it alone between two questions."""
         ...
@@ -47,17 +53,22 @@ class MetadataSource(Protocol):
 
 
 class AwsMetadata:
-    """EC2's, version 2 (token first). A rebalance recommendation is logged and drains nothing:
+    """EC2's, version 2 (token first). A rebalance recommendation is passed on and drains nothing:
     draining on it alone causes endless churn."""
 
     def __init__(self, url: str) -> None:
         self._http = httpx.Client(base_url=url, timeout=_TIMEOUT_S, trust_env=False)
         self._token = ""
-        self._rebalance = ""
+        self._rebalance_at: float | None = None
 
     def close(self) -> None:
         """Drop the connections."""
         self._http.close()
+
+    @property
+    def rebalance_at(self) -> float | None:
+        """From ``events/recommendations/rebalance``."""
+        return self._rebalance_at
 
     @property
     def pause_s(self) -> float:
@@ -71,8 +82,8 @@ class AwsMetadata:
     def notice(self) -> float | None:
         """From ``spot/instance-action``: stop, hibernate and terminate all take the machine."""
         hint = self._get("/latest/meta-data/events/recommendations/rebalance")
-        if hint is not None and hint != self._rebalance:
-            self._rebalance = hint
+        if hint is not None and self._rebalance_at is None:
+            self._rebalance_at = _hinted_at(hint)
             _log.info("the cloud recommends to rebalance this machine", said=hint[:200])
         text = self._get("/latest/meta-data/spot/instance-action")
         if text is None:
@@ -99,11 +110,20 @@ class AwsMetadata:
         return None
 
 
-def _instant(document: object) -> float:
-    if not isinstance(document, dict) or not isinstance(document.get("time"), str):
-        raise ValueError("an instance action without a time")
-    at = datetime.fromisoformat(document["time"])
+def _instant(document: object, key: str = "time") -> float:
+    if not isinstance(document, dict) or not isinstance(document.get(key), str):
+        raise ValueError(f"an instance action without a {key}")
+    at = datetime.fromisoformat(document[key])
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+
+
+def _hinted_at(hint: str) -> float:
+    """The instant of a recommendation; now, where what it says cannot be read: it must not keep a
+    notice of interruption from being asked for."""
+    try:
+        return _instant(json.loads(hint), "noticeTime")
+    except ValueError:
+        return time.time()
 
 
 class GceMetadata:
@@ -121,6 +141,11 @@ class GceMetadata:
     def close(self) -> None:
         """Drop the connections."""
         self._http.close()
+
+    @property
+    def rebalance_at(self) -> float | None:
+        """Compute Engine gives no such hint."""
+        return None
 
     @property
     def pause_s(self) -> float:
@@ -160,7 +185,8 @@ def metadata_source(cloud: Cloud, url: str) -> MetadataSource | None:
 
 
 class MetadataWatcher(threading.Thread):
-    """Asks again and again; tells ``on_notice`` once per instant it is told."""
+    """Asks again and again; tells ``on_notice`` once per instant it is told, and ``on_rebalance``
+    once."""
 
     def __init__(
         self,
@@ -169,13 +195,15 @@ class MetadataWatcher(threading.Thread):
         on_notice: Callable[[float], None],
         on_machine_id: Callable[[str], None],
         stopping: threading.Event,
+        on_rebalance: Callable[[float], None] = lambda _at: None,
     ) -> None:
         super().__init__(name="metadata", daemon=True)
         self._source = source
-        self._on_notice = on_notice
+        self._on_notice, self._on_rebalance = on_notice, on_rebalance
         self._on_machine_id = on_machine_id
         self._stopping = stopping
         self._told: float | None = None
+        self._hinted = False
         self._knows_machine = False
         self._silent = False
 
@@ -200,6 +228,10 @@ class MetadataWatcher(threading.Thread):
             self._knows_machine = True
             self._on_machine_id(machine_id)
         at = self._source.notice()
+        hint = self._source.rebalance_at
+        if hint is not None and not self._hinted:
+            self._hinted = True
+            self._on_rebalance(hint)
         # An earlier instant is news; Compute Engine's comes from our own clock and would creep.
         if at is not None and (self._told is None or at < self._told - 1.0):
             self._told = at

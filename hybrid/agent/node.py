@@ -71,6 +71,7 @@ class Node:
         self.run_lease = RunLease()
         self.claim_lease = ClaimLease(config.lease_file)
         self.notice_at: float | None = None
+        self.rebalance_at: float | None = None
 
     # --- runs ---------------------------------------------------------------------------------
 
@@ -140,6 +141,7 @@ class Node:
             ranks=ranks,
             telemetry=tuple(WireReading.of(reading) for reading in self._gpus.telemetry()),
             notice_at=self.notice_at,
+            rebalance_at=self.rebalance_at,
             closing=StopCause.DRAIN in self._closed,
         )
         self._answered(self._client.heartbeat(beat), beat.sent_boottime_s)

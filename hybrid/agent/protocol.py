@@ -132,6 +132,7 @@ class Inventory(Wire):
         heard_at: float,
         run_lease_s: float,
         notice_at: float | None = None,
+        rebalance_at: float | None = None,
         closing: bool = False,
         left: bool = False,
     ) -> NodeReport:
@@ -143,6 +144,7 @@ class Inventory(Wire):
             heard_at=heard_at,
             run_lease_s=run_lease_s,
             notice_at=notice_at,
+            rebalance_at=rebalance_at,
             closing=closing,
             left=left,
             hostname=self.hostname,
@@ -310,6 +312,7 @@ class HeartbeatRequest(Wire):
     ranks: tuple[WireRank, ...] = Field(default=(), max_length=4096)
     telemetry: tuple[WireReading, ...] = Field(default=(), max_length=1024)
     notice_at: Instant | None = None
+    rebalance_at: Instant | None = None
     closing: bool = False
 
 

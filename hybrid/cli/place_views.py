@@ -179,4 +179,6 @@ def claims(found: said.ClaimList) -> Any:
 def _claim_remarks(claim: said.Claim, now: datetime) -> str:
     if claim.notice_at is not None and claim.ended_at is None:
         return f"its cloud takes it {ago(claim.notice_at, now)}"
+    if claim.rebalance_at is not None and claim.ended_at is None:
+        return "its cloud recommends to leave it"
     return claim.cause

@@ -322,6 +322,7 @@ class Claim(Answer):
     launched_at: datetime | None
     lease_until: datetime | None
     notice_at: datetime | None
+    rebalance_at: datetime | None = None
     ended_at: datetime | None
     held_usd: Decimal
     charged_usd: Decimal

@@ -108,6 +108,9 @@ class Claim:
     charged_micros: int = 0
     notice_at: float | None = None
     """When the provider said it will take the machine."""
+    rebalance_at: float | None = None
+    """Since when the provider recommends to leave the machine. A hint: nothing is stopped for it,
+    and new work goes elsewhere where that costs no more."""
     terminate_attempts: int = 0
     ended_at: float | None = None
     """When the machine ended, by the cloud's own clock where it tells."""

@@ -97,3 +97,15 @@ def rate_per_hour(stated: float, lifetime_h: float, interruptions: int) -> float
     if stated <= 0:
         return interruptions / lifetime_h if lifetime_h > 0 and interruptions else 0.0
     return (1.0 + interruptions) / (1.0 / stated + lifetime_h)
+
+
+HINTED_PER_HOUR = 1.0
+"""The least rate of a machine that its provider recommends to leave. EC2 calls it "at elevated
+risk" and publishes no number; once an hour weighs it as one that is more likely taken within the
+hour than not, and is less than a word of its end."""
+
+
+def hinted_rate(rate_per_hour: float) -> float:
+    """Interruptions per hour of a machine that its provider recommends to leave ("EC2 instance
+    rebalance recommendations", Amazon EC2 user guide)."""
+    return max(rate_per_hour, HINTED_PER_HOUR)

@@ -11,6 +11,7 @@ from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import JobId
 from hybrid.domain.reasons import Reason
 from hybrid.planning.choices import Choices, Start, Waiting
+from hybrid.planning.claims import interruptions_per_hour
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import fits, offer_shape
 from hybrid.planning.options import (
@@ -166,7 +167,7 @@ def _adoption(ws: Workspace, cls: JobClass, claims: tuple[Claim, ...]) -> Adopti
         offer,
         pool,
         cls.fastest(fitting),
-        rate_per_machine_hour=offer.interruptions_per_hour,
+        rate_per_machine_hour=max(interruptions_per_hour(claim) for claim in claims),
         boot_s=offer.boot_s,
     )
     if not isinstance(time, CloudTime):

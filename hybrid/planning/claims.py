@@ -11,8 +11,15 @@ from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.offer import Offer
 from hybrid.domain.plan import OpenClaim
 from hybrid.domain.pool_spec import BurstPool
+from hybrid.estimation.interruptions import hinted_rate
 from hybrid.estimation.transfer import egress_bound_gib
 from hybrid.ledger.charges import LAUNCH_SLACK_S, hold_micros
+
+
+def interruptions_per_hour(claim: Claim) -> float:
+    """Of the machine of a claim: more than its offer's where its provider recommends to leave."""
+    rate = claim.offer.interruptions_per_hour
+    return rate if claim.rebalance_at is None else hinted_rate(rate)
 
 
 def machine_hold_micros(job: Job, offer: Offer, pool: BurstPool) -> int:

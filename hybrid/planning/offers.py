@@ -4,6 +4,7 @@ what concerns no particular job: unknown sources, breakers, prices."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -52,6 +53,10 @@ class OfferBook:
         self._pools = pools
         self._quotas = QuotaBook(snapshot)
         self._probed: set[str] = set()
+        # a recommendation to leave a machine speaks of its kind: it counts as an interruption seen
+        self._hinted = Counter(
+            claim.offer.id for claim in snapshot.claims.values() if claim.rebalance_at is not None
+        )
         self._shapes: dict[tuple[object, ...], Shape] = {}
         self.classes: list[OfferClass] = []
         self._group()
@@ -146,7 +151,7 @@ class OfferBook:
         return rate_per_hour(
             offer.interruptions_per_hour,
             learned.lifetime_h.get(str(offer.id), 0.0),
-            learned.interruptions.get(str(offer.id), 0),
+            learned.interruptions.get(str(offer.id), 0) + self._hinted[offer.id],
         )
 
     def _refusal(self, offer: Offer) -> Reason | None:

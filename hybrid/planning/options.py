@@ -24,6 +24,7 @@ from hybrid.estimation.runtime import checkpoint_s as measured_checkpoint_s
 from hybrid.estimation.runtime import restart_s as measured_restart_s
 from hybrid.estimation.waits import Duration
 from hybrid.ledger.charges import egress_micros
+from hybrid.planning.claims import interruptions_per_hour
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import Fit
 from hybrid.planning.offers import OfferClass
@@ -252,7 +253,7 @@ def held_option(ws: Workspace, cls: JobClass, type_: NodeType, fit: Fit) -> Held
     pool = ws.burst_pool(type_.pool)
     if claim is None or pool is None:
         return SourceUnknown(f"pool:{type_.pool}", "removed")
-    rate = claim.offer.interruptions_per_hour
+    rate = max(interruptions_per_hour(each) for each in claims if each is not None)
     time = cloud_time(
         ws, cls, claim.offer, pool, fit, rate_per_machine_hour=rate, boot_s=pool.boot.expected
     )

@@ -12,6 +12,7 @@ from hybrid.domain.run import Run, RunState
 from hybrid.estimation import interruptions
 from hybrid.estimation.runtime import checkpoint_s
 from hybrid.planning.choices import Start
+from hybrid.planning.claims import interruptions_per_hour
 from hybrid.planning.workspace import Workspace, claim_ref, job_ref, node_ref
 from hybrid.topology import MINIMUM_GBPS
 
@@ -50,7 +51,7 @@ def _interval_s(ws: Workspace, job: Job, start: Start, claims: tuple[Claim, ...]
     """How often the run saves where it goes."""
     if not job.spec.checkpoint.enabled:
         return 0.0
-    spot = [c.offer for c in claims if c.offer.market is Market.SPOT]
+    spot = [c for c in claims if c.offer.market is Market.SPOT]
     pool = ws.burst_pool(start.type.pool)
     return interruptions.interval_s(
         job.spec.checkpoint,
@@ -59,7 +60,7 @@ def _interval_s(ws: Workspace, job: Job, start: Start, claims: tuple[Claim, ...]
             ws.snapshot.learned,
             gib_per_s=1.0 if pool is None else pool.transfer_gib_per_s,
         ),
-        rate_per_s=sum(offer.interruptions_per_hour for offer in spot) / 3600.0,
+        rate_per_s=sum(interruptions_per_hour(claim) for claim in spot) / 3600.0,
     )
 
 

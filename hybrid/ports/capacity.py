@@ -53,7 +53,8 @@ class NoticeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
-    """The provider's word that it takes a machine at ``at``. May come late, twice or for nobody."""
+    """The provider's word that it takes a machine at ``at``, or, for a hint, that since ``at`` it
+    may sooner than others. May come late, twice or for nobody."""
 
     machine_id: MachineId
     kind: NoticeKind
@@ -98,6 +99,25 @@ class Examined(Protocol):
     def permissions(self, pools: Sequence[BurstPool]) -> tuple[Permission, ...]:
         """Every permission that is needed; for those of launching, tried with these pools. Raises
         PortError when the cloud cannot be asked at all."""
+        ...
+
+
+@runtime_checkable
+class Queued(Protocol):
+    """A provider whose notices lie in a queue, which keeps them until it is told that they need be
+    kept no longer: what a crash takes from us comes again."""
+
+    def recorded(self, notices: Sequence[Notice]) -> None:
+        """These are in the store, or concern nobody here. Calls nobody, may be told twice."""
+        ...
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A provider that does something by itself and must be told to end."""
+
+    def close(self) -> None:
+        """End what goes on by itself. Twice is as once."""
         ...
 
 

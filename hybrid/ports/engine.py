@@ -45,6 +45,8 @@ class NodeReport:
     boot_id: str = ""
     notice_at: float | None = None
     """When the machine's own metadata says it will be taken."""
+    rebalance_at: float | None = None
+    """Since when its metadata recommends to leave it: a hint."""
     closing: bool = False
     """Its agent is ending: it stops what it runs and begins nothing."""
     left: bool = False

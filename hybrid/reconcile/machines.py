@@ -24,7 +24,7 @@ from hybrid.ports.store import Post
 from hybrid.reconcile import sightings
 from hybrid.reconcile.drafts import Draft, Drafts
 from hybrid.reconcile.learning import Lessons
-from hybrid.reconcile.nodes import noticed
+from hybrid.reconcile.nodes import told
 from hybrid.reconcile.rules import SyncRules
 
 _OVER = (MachineState.STOPPED, MachineState.ENDING, MachineState.ENDED)
@@ -41,11 +41,12 @@ def sync_machines(
         if not isinstance(source, Known):
             continue
         seen = _by_claim(source.value.machines)
-        notices = _interruptions(source.value.notices)
+        notices = _earliest(source.value.notices, NoticeKind.INTERRUPTION)
+        hints = _earliest(source.value.notices, NoticeKind.REBALANCE)
         for claim in list(drafts.claims()):
             if claim.offer.provider != provider or claim.state.over:
                 continue
-            listing = _Listing(seen.get(claim.id, ()), notices, source.asked_at)
+            listing = _Listing(seen.get(claim.id, ()), notices, hints, source.asked_at)
             _sync_claim(drafts, claim, listing, observation.at, lessons, rules)
     for claim in list(drafts.claims()):
         if claim.state is ClaimState.BOOTING:
@@ -78,10 +79,14 @@ class _Listing:
     """What one listing says of one claim."""
 
     def __init__(
-        self, machines: Iterable[Machine], notices: Mapping[str, float], asked_at: float
+        self,
+        machines: Iterable[Machine],
+        notices: Mapping[str, float],
+        hints: Mapping[str, float],
+        asked_at: float,
     ) -> None:
         self.machines = tuple(machines)
-        self.notices = notices
+        self.notices, self.hints = notices, hints
         self.asked_at = asked_at
 
     def machine_of(self, claim: Claim) -> Machine | None:
@@ -101,10 +106,10 @@ def _by_claim(machines: Iterable[Machine]) -> dict[ClaimId, list[Machine]]:
     return found
 
 
-def _interruptions(notices: Iterable[Notice]) -> dict[str, float]:
+def _earliest(notices: Iterable[Notice], kind: NoticeKind) -> dict[str, float]:
     when: dict[str, float] = {}
     for notice in notices:
-        if notice.kind is NoticeKind.INTERRUPTION:
+        if notice.kind is kind:
             earlier = when.get(notice.machine_id, notice.at)
             when[notice.machine_id] = min(earlier, notice.at)
     return when
@@ -130,9 +135,9 @@ def _sync_claim(
         claim = _adopted(drafts, claim, machine, now)
     if machine.state in _OVER:
         claim = _machine_over(drafts, draft, claim, machine, now, lessons)
-    elif claim.notice_at is None and machine.id in listing.notices:
-        claim = noticed(claim, listing.notices[machine.id], now)
-        sightings.saw(drafts, claim, now, up=False)
+    else:
+        at, hint = listing.notices.get(machine.id), listing.hints.get(machine.id)
+        claim = told(drafts, claim, notice_at=at, rebalance_at=hint, now=now)
     if claim != before:
         draft.put(claim)
 

@@ -138,13 +138,39 @@ def _claim_joined(claim: Claim, report: NodeReport, now: float, lessons: Lessons
 
 
 def _hear_notice(drafts: Drafts, claim: Claim, report: NodeReport, now: float) -> None:
-    if report.notice_at is None or claim.notice_at is not None:
-        return
-    drafts.draft(f"claim:{claim.id}").put(noticed(claim, report.notice_at, now))
-    sightings.saw(drafts, claim, now, up=False)
+    heard = told(
+        drafts, claim, notice_at=report.notice_at, rebalance_at=report.rebalance_at, now=now
+    )
+    if heard is not claim:
+        drafts.draft(f"claim:{claim.id}").put(heard)
 
 
-def noticed(claim: Claim, notice_at: float, now: float) -> Claim:
+_SOONER_S = 1.0
+"""Two sources tell one instant a little apart: only a sooner one is news."""
+
+
+def told(
+    drafts: Drafts,
+    claim: Claim,
+    *,
+    notice_at: float | None,
+    rebalance_at: float | None,
+    now: float,
+) -> Claim:
+    """The claim after what its provider said of the machine, whoever brought the word: its
+    listing, its queue, or the machine itself. The same claim where nothing of it is new."""
+    if rebalance_at is not None and claim.rebalance_at is None:
+        claim = replace(claim, rebalance_at=rebalance_at)
+    if notice_at is None:
+        return claim
+    if claim.notice_at is None:
+        sightings.saw(drafts, claim, now, up=False)
+    elif notice_at >= claim.notice_at - _SOONER_S:
+        return claim
+    return _noticed(claim, notice_at, now)
+
+
+def _noticed(claim: Claim, notice_at: float, now: float) -> Claim:
     """The claim after its provider's word that the machine will be taken at ``notice_at``."""
     claim = replace(claim, notice_at=notice_at)
     if claim.state is ClaimState.READY:

@@ -13,12 +13,13 @@ from hybrid.domain.plan import Plan
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.domain.snapshot import Snapshot
 from hybrid.planning.lint import Finding, lint
-from hybrid.ports.capacity import BootInfo, CapacityProvider
+from hybrid.ports.capacity import BootInfo, CapacityProvider, Queued
 from hybrid.ports.clock import Clock
 from hybrid.ports.observation import Observation
 from hybrid.ports.store import Bundle, Committed, Dropped, Store, World
 from hybrid.reconcile.effects import due
 from hybrid.reconcile.enact import enact
+from hybrid.reconcile.heard import recorded
 from hybrid.reconcile.receipts import apply_receipts
 from hybrid.reconcile.rules import SyncRules
 from hybrid.reconcile.sync import sync
@@ -96,6 +97,7 @@ class Tick:
         rules = self._rules(world)
         synced = self._commit(sync(world, observation, rules), epoch)
         world = self._refreshed()
+        self._tell_recorded(world, observation)
         self._tell_thresholds(world, now, epoch)
         planned, committed, findings = self._plan(world, observation, now, epoch)
         world = self._refreshed()
@@ -184,6 +186,15 @@ class Tick:
         self._commit(bundles, epoch)
         # dropped ones were told before: by a former leader, or before a restart
         self._told.update(bundle.id for bundle in bundles)
+
+    def _tell_recorded(self, world: World, observation: Observation) -> None:
+        """Let queues forget the notices that the store holds now."""
+        found = recorded(world, observation)
+        if not found:
+            return
+        for name, provider in self.providers.items():
+            if name in found and isinstance(provider, Queued):
+                provider.recorded(found[name])
 
     def _rules(self, world: World) -> SyncRules:
         policy = self.policies.current(world.policy_version).document

@@ -7,6 +7,7 @@
 :mod:`.machines`              what DescribeInstances says → Machine
 :mod:`.prices`                list prices and spot prices
 :mod:`.quotas`                which quota a machine type counts against
+:mod:`.notices`               what EC2 says of machines through a queue
 :mod:`.machine_facts`         a machine type's GPUs, links, processors and memory
 ============================  ==================================================================
 
@@ -22,11 +23,23 @@ if TYPE_CHECKING:
 
 
 def create(
-    *, name: str, region: str, installation: str, endpoint_url: str | None = None
+    *,
+    name: str,
+    region: str,
+    installation: str,
+    endpoint_url: str | None = None,
+    notice_queue: str | None = None,
 ) -> AwsProvider:
-    """The provider of one account and region, by boto3's own chain of credentials."""
+    """The provider of one account and region, by boto3's own chain of credentials.
+
+    ``notice_queue`` is the URL of an SQS queue that EventBridge puts EC2's notices into.
+    """
     from providers.aws.provider import AwsProvider
 
     return AwsProvider(
-        name=name, region=region, installation=installation, endpoint_url=endpoint_url
+        name=name,
+        region=region,
+        installation=installation,
+        endpoint_url=endpoint_url,
+        notice_queue=notice_queue,
     )

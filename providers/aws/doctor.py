@@ -19,18 +19,22 @@ from hybrid.ports.capacity import Permission
 from providers.aws.errors import CODES, Kind, Scopes, translated
 from providers.aws.requests import TAG_INSTALLATION, machine_parameters
 
-ALLOWED: Final = "DryRunOperation"
+ALLOWED: Final = frozenset({"DryRunOperation", "ReceiptHandleIsInvalid"})
 DENIED: Final = frozenset({"UnauthorizedOperation", "AccessDeniedException", "AccessDenied"})
+NO_RECEIPT: Final = "none"
+"""SQS refuses it as ``ReceiptHandleIsInvalid``, to those who may delete."""
 NO_MACHINE: Final = MachineId("i-00000000000000000")
 
 
 @dataclass(frozen=True, slots=True)
 class Clients:
-    """boto3's clients of EC2, Pricing and Service Quotas."""
+    """boto3's clients of EC2, Pricing and Service Quotas, and of SQS where there is a queue."""
 
     ec2: Any
     pricing: Any
     quotas: Any
+    sqs: Any = None
+    queue: str = ""
 
 
 def examine(
@@ -99,7 +103,29 @@ def examine(
             InstanceId=ours,
         )
     )
+    if clients.sqs is not None:
+        found += _listening(clients, scopes)
     return tuple(found)
+
+
+def _listening(clients: Clients, scopes: Scopes) -> list[Permission]:
+    """SQS knows no dry run: a message is looked at and stays visible, and what is deleted is named
+    by a receipt that nobody was given."""
+    sqs, queue = clients.sqs, clients.queue
+    return [
+        _tried(
+            "sqs:ReceiveMessage",
+            "hear of interruptions from the queue of notices",
+            lambda: sqs.receive_message(QueueUrl=queue, VisibilityTimeout=0),
+            scopes,
+        ),
+        _tried(
+            "sqs:DeleteMessage",
+            "empty the queue of notices",
+            lambda: sqs.delete_message(QueueUrl=queue, ReceiptHandle=NO_RECEIPT),
+            scopes,
+        ),
+    ]
 
 
 def _launch(pool: BurstPool, installation: str) -> dict[str, Any]:
@@ -114,7 +140,7 @@ def _tried(name: str, what_for: str, call: Callable[[], Any], scopes: Scopes) ->
     except ClientError as error:
         said = error.response.get("Error", {})
         code, words = str(said.get("Code", "")), str(said.get("Message", ""))
-        if code == ALLOWED:
+        if code in ALLOWED:
             return Permission(name=name, what_for=what_for, granted=True)
         if code in DENIED:
             return Permission(name=name, what_for=what_for, granted=False, words=code)

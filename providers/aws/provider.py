@@ -20,6 +20,7 @@ from providers.aws import machine_facts, requests
 from providers.aws.doctor import Clients, examine
 from providers.aws.errors import Scopes, translated
 from providers.aws.machines import machine
+from providers.aws.notices import NoticeQueue
 from providers.aws.prices import Prices
 from providers.aws.quotas import Quotas, quota_family
 from providers.offering import MachineFacts, Region, offers
@@ -56,8 +57,12 @@ class AwsProvider:
         region: str,
         installation: str,
         endpoint_url: str | None = None,
+        notice_queue: str | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
+        """Raises ValueError when ``notice_queue`` is not a URL."""
+        if notice_queue is not None and not notice_queue.startswith(("https://", "http://")):
+            raise ValueError("notice_queue is the URL of an SQS queue")
         self._name, self._installation = name, installation
         self._scopes = Scopes(provider=name, region=region)
         session = _session()
@@ -70,7 +75,11 @@ class AwsProvider:
         pricing = client("pricing", _READS, PRICING_REGION)
         self._prices = Prices(self._reads, pricing, region=region, scopes=self._scopes, now=now)
         service_quotas = client("service-quotas", _READS)
-        self._clients = Clients(self._reads, pricing, service_quotas)
+        self._queue: NoticeQueue | None = None
+        sqs = None if notice_queue is None else client("sqs", _READS)
+        if notice_queue is not None:
+            self._queue = NoticeQueue(sqs, notice_queue, scopes=self._scopes, now=now)
+        self._clients = Clients(self._reads, pricing, service_quotas, sqs, notice_queue or "")
         self._quotas = Quotas(
             self._reads,
             service_quotas,
@@ -154,8 +163,19 @@ class AwsProvider:
             return
 
     def notices(self) -> tuple[Notice, ...]:
-        """None: EC2 tells its machines themselves, and their agents tell us."""
-        return ()
+        """What the queue of notices brought, if there is one; EC2 tells its machines themselves
+        besides, and their agents tell us."""
+        return () if self._queue is None else self._queue.notices()
+
+    def recorded(self, notices: Sequence[Notice]) -> None:
+        """Let the queue forget them."""
+        if self._queue is not None:
+            self._queue.recorded(notices)
+
+    def close(self) -> None:
+        """Listen to the queue no more."""
+        if self._queue is not None:
+            self._queue.close()
 
     def console(self, machine_id: MachineId) -> str:
         """The instance's console output, the last 64 KiB."""

@@ -36,6 +36,9 @@ from providers.sandbox.timeline import Timeline
 
 Clock = Callable[[], float]
 
+INTERRUPTION = "EC2 Spot Instance Interruption Warning"
+REBALANCE = "EC2 Instance Rebalance Recommendation"
+
 
 class Machines(Protocol):
     """What acts as the machines: it starts and cuts them, and says when one died by itself."""
@@ -192,6 +195,8 @@ class CloudCore:
             if instance.interruption_at is None or end_at < instance.interruption_at:
                 instance.notice_at = self.now()
                 instance.interruption_at = end_at
+                detail = {"instance-action": "terminate"}
+                self.ec2.emit(INTERRUPTION, instance_id, detail, instance.notice_at)
                 self._timeline.after(notice_s, partial(self._take_back, instance, end_at))
             return instance.interruption_at
 
@@ -202,6 +207,7 @@ class CloudCore:
             if instance.market is not Market.SPOT or instance.state not in LIVE:
                 raise WrongState(f"{instance_id} is not a live spot machine")
             instance.rebalance_at = self.now()
+            self.ec2.emit(REBALANCE, instance_id, {}, instance.rebalance_at)
             return instance.rebalance_at
 
     def power_off(self, instance_id: str) -> str:

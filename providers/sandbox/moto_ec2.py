@@ -10,6 +10,7 @@ process share nothing.
 from __future__ import annotations
 
 import base64
+import json
 import os
 import threading
 from collections.abc import Iterable, Iterator
@@ -156,9 +157,25 @@ class MotoEc2:
         finally:
             self._backend.reservations = shown
 
+    def emit(self, kind: str, instance_id: str, detail: dict[str, str], at: float) -> None:
+        """Put an event of EC2 on the account's default bus: the rules there send it on."""
+        get_backend("events")[self._account_id][self._region].put_events(
+            [
+                {
+                    "Source": "aws.ec2",
+                    "DetailType": kind,
+                    "Detail": json.dumps({"instance-id": instance_id, **detail}),
+                    "Time": at,
+                    "Resources": [
+                        f"arn:aws:ec2:{self._region}:{self._account_id}:instance/{instance_id}"
+                    ],
+                }
+            ]
+        )
+
     def forget(self) -> None:
         """Drop everything of this account, so that a closed cloud keeps no memory."""
-        for service in ("ec2", "s3", "iam", "sts"):
+        for service in ("ec2", "s3", "iam", "sts", "sqs", "events"):
             get_backend(service).pop(self._account_id, None)
 
 

@@ -28,6 +28,7 @@ from providers.sandbox.cloud import SandboxCloud
 from providers.sandbox.config import SandboxConfig
 from providers.sandbox.gce.cloud import GceCloud
 from providers.sandbox.gce.config import GceConfig
+from tests.doubles.notice_queue import notice_queue
 
 BEGIN = 1_790_000_000.0
 """A whole second: what clouds tell to the second is then exact."""
@@ -110,9 +111,11 @@ def two_clouds(
     *,
     gce: GceConfig | None = None,
     seed: int = 0,
+    hears: bool = False,
     **aws: Any,
 ) -> Iterator[Clouds]:
-    """Both clouds, and a world of them; ``aws`` are settings of the EC2 sandbox."""
+    """Both clouds, and a world of them; ``aws`` are settings of the EC2 sandbox. ``hears``: EC2's
+    notices come through a queue."""
     clock = SimClock(BEGIN)
     config = SandboxConfig(machines=False, seed=seed, **aws)
     with (
@@ -121,12 +124,13 @@ def two_clouds(
     ):
         for name, value in ec2.environment().items():
             patch.setenv(name, value)
-        providers = {
+        providers: dict[str, Any] = {
             "aws": AwsProvider(
                 name="aws",
                 region="us-east-1",
                 installation="sim",
                 endpoint_url=ec2.url,
+                notice_queue=notice_queue(ec2) if hears else None,
                 now=clock.now,
             ),
             "gcp": GcpProvider(
@@ -142,7 +146,10 @@ def two_clouds(
         engine = SimEngine("agent", clock, lambda job: job.spec.expected_runtime or 600.0)
         grounds = (_ec2_ground(ec2), _gce_ground(gcp))
         world = WireWorld(clock, providers, engine, grounds, pass_time=clock.advance)
-        yield Clouds(clock, ec2, gcp, world)
+        try:
+            yield Clouds(clock, ec2, gcp, world)
+        finally:
+            providers["aws"].close()
 
 
 def aws_pool(ec2: SandboxCloud, **fields: Any) -> dict[str, Any]:

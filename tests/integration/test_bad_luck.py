@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from hybrid.domain.claim import ClaimState
 from hybrid.domain.ids import ClaimId, JobId
-from hybrid.domain.job import Job, JobState
+from hybrid.domain.job import Job, JobState, StopCause
 from hybrid.domain.plan import Decision
 from hybrid.simulation.drive import SIM_PACE, Control
 from hybrid.store.sql_store import SqlStore
@@ -290,6 +291,37 @@ def test_a_machine_ended_or_stopped_by_hand_is_replaced(company, cloud: str, sto
         case _:
             here.clouds.gce.stop(machine)
     here.clouds.world.settle()
+    here.end_well()
+    assert len(here.clouds.books()) == 2
+
+
+def test_a_warning_from_the_queue_stops_the_run_in_time_and_a_hint_stops_nothing(
+    company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("providers.aws.notices.WAIT_S", 1)
+    here = company("aws", aws={"hears": True}, markets=["spot"])
+    ec2, provider = here.clouds.ec2, here.clouds.world.clouds["aws"]
+    here.submit(1, minutes=20)
+    here.until(lambda: here.job().state is JobState.RUNNING)
+    machine = here.machine()
+
+    def hear(say: Callable[[str], float]) -> None:
+        say(machine)
+        deadline = time.monotonic() + 15
+        while not provider.notices():
+            assert time.monotonic() < deadline, "nothing was heard"
+            time.sleep(0.05)
+        here.live(1)
+
+    hear(ec2.recommend_rebalance)
+    (claim,) = here.store.load(now=here.clouds.clock.now()).claims.values()
+    assert claim.rebalance_at is not None
+    assert (claim.state, here.job().state) == (ClaimState.READY, JobState.RUNNING)
+    assert provider.notices() == ()
+    hear(ec2.interrupt)
+    (first, *_) = here.store.runs_of(here.jobs[0])
+    assert first.stop_cause is StopCause.INTERRUPTION
+    assert first.stop_by is not None
     here.end_well()
     assert len(here.clouds.books()) == 2
 

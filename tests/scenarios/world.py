@@ -241,6 +241,7 @@ def _claims(world: dict[str, Any], offers: dict[str, Offer]) -> dict[ClaimId, Cl
             lease_until=NOW + seconds(given.get("lease", "25m")),
             held_micros=to_micros_dec(given.get("held", 1)),
             notice_at=None if notice is None else NOW + seconds(notice),
+            rebalance_at=NOW - seconds(given["hinted"]) if "hinted" in given else None,
             version=1,
         )
     return claims

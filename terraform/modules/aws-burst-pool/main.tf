@@ -115,6 +115,71 @@ resource "aws_launch_template" "node" {
   }
 }
 
+# --- what EC2 says of machines ----------------------------------------------------------------
+
+# The queue holds nothing that matters for long: a warning is two minutes before the end.
+resource "aws_sqs_queue" "notices" {
+  count = var.notice_queue ? 1 : 0
+
+  name                       = "${local.prefix}-notices"
+  message_retention_seconds  = 900
+  visibility_timeout_seconds = 30
+  receive_wait_time_seconds  = 10
+  sqs_managed_sse_enabled    = true
+  tags                       = var.tags
+}
+
+resource "aws_cloudwatch_event_rule" "notices" {
+  count = var.notice_queue ? 1 : 0
+
+  name        = "${local.prefix}-notices"
+  description = "Interruption warnings and rebalance recommendations, for hybrid"
+  tags        = var.tags
+
+  event_pattern = jsonencode({
+    source = ["aws.ec2"]
+    detail-type = [
+      "EC2 Spot Instance Interruption Warning",
+      "EC2 Instance Rebalance Recommendation",
+    ]
+  })
+}
+
+resource "aws_cloudwatch_event_target" "notices" {
+  count = var.notice_queue ? 1 : 0
+
+  rule = aws_cloudwatch_event_rule.notices[0].name
+  arn  = aws_sqs_queue.notices[0].arn
+}
+
+data "aws_iam_policy_document" "notices" {
+  count = var.notice_queue ? 1 : 0
+
+  statement {
+    sid       = "EventsIn"
+    actions   = ["sqs:SendMessage"]
+    resources = [aws_sqs_queue.notices[0].arn]
+
+    principals {
+      type        = "Service"
+      identifiers = ["events.amazonaws.com"]
+    }
+
+    condition {
+      test     = "ArnEquals"
+      variable = "aws:SourceArn"
+      values   = [aws_cloudwatch_event_rule.notices[0].arn]
+    }
+  }
+}
+
+resource "aws_sqs_queue_policy" "notices" {
+  count = var.notice_queue ? 1 : 0
+
+  queue_url = aws_sqs_queue.notices[0].id
+  policy    = data.aws_iam_policy_document.notices[0].json
+}
+
 # --- what the server may do -------------------------------------------------------------------
 
 data "aws_iam_policy_document" "server" {
@@ -164,6 +229,16 @@ data "aws_iam_policy_document" "server" {
       test     = "StringEquals"
       variable = "ec2:ResourceTag/hybrid:pool"
       values   = [var.name]
+    }
+  }
+
+  dynamic "statement" {
+    for_each = aws_sqs_queue.notices
+
+    content {
+      sid       = "HearNotices"
+      actions   = ["sqs:ReceiveMessage", "sqs:DeleteMessage"]
+      resources = [statement.value.arn]
     }
   }
 

@@ -30,3 +30,8 @@ output "node_role_arn" {
   description = "The role of the pool's machines."
   value       = aws_iam_role.node.arn
 }
+
+output "notice_queue" {
+  description = "The queue that EC2's notices come through, for options.notice_queue of the server's provider; null without one."
+  value       = one(aws_sqs_queue.notices[*].url)
+}

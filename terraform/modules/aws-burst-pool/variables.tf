@@ -89,6 +89,12 @@ variable "checkpoint_bucket_arn" {
   default     = ""
 }
 
+variable "notice_queue" {
+  description = "Make a queue for EC2's interruption warnings and rebalance recommendations. They are of the whole account and region: one pool of them is enough."
+  type        = bool
+  default     = true
+}
+
 variable "tags" {
   description = "Tags of everything made here, and of the machines."
   type        = map(string)

@@ -172,10 +172,12 @@ def test_a_heartbeat_is_kept_with_the_time_of_its_receipt_and_the_longer_lease(
 ) -> None:
     who = office.join()
     office.clock.at = 2_000.0
-    answer = office.desk.heartbeat(who, a_beat(run_lease_s=600.0, notice_at=2_100.0))
+    beat = a_beat(run_lease_s=600.0, notice_at=2_100.0, rebalance_at=1_900.0)
+    answer = office.desk.heartbeat(who, beat)
     assert (answer.sent_boottime_s, answer.run_lease_s, answer.server_at) == (5.0, 60.0, 2_000.0)
     (node,) = office.mailbox.nodes()
     assert (node.heard_at, node.run_lease_s, node.notice_at) == (2_000.0, 600.0, 2_100.0)
+    assert node.rebalance_at == 1_900.0
 
 
 def test_a_node_cannot_say_that_it_belongs_to_another_pool_or_claim(office: Office) -> None:

@@ -38,6 +38,7 @@ class Heard:
 
     def __init__(self) -> None:
         self.notices: list[float] = []
+        self.hints: list[float] = []
         self.machines: list[str] = []
         self.stopping = threading.Event()
 
@@ -45,6 +46,7 @@ class Heard:
         watcher = MetadataWatcher(
             source,
             on_notice=self.notices.append,
+            on_rebalance=self.hints.append,
             on_machine_id=self.machines.append,
             stopping=self.stopping,
         )
@@ -70,8 +72,33 @@ def test_a_token_that_ran_out_is_renewed(metadata: MetadataServer, ec2: AwsMetad
 def test_a_rebalance_recommendation_is_no_notice(
     metadata: MetadataServer, ec2: AwsMetadata
 ) -> None:
+    assert ec2.rebalance_at is None
     metadata.rebalance = '{"noticeTime": "2027-01-15T08:00:00Z"}'
     assert ec2.notice() is None
+    assert ec2.rebalance_at == 1_800_000_000.0
+
+
+def test_a_recommendation_that_cannot_be_read_hides_no_interruption(
+    metadata: MetadataServer, ec2: AwsMetadata
+) -> None:
+    metadata.rebalance = "soon"
+    metadata.interrupt(1_800_000_120)
+    before = time.time()
+    assert ec2.notice() == 1_800_000_120.0
+    assert ec2.rebalance_at is not None
+    assert before <= ec2.rebalance_at <= time.time()
+
+
+def test_a_watcher_tells_a_recommendation_once(metadata: MetadataServer) -> None:
+    heard = Heard()
+    metadata.rebalance = '{"noticeTime": "2027-01-15T08:00:00Z"}'
+    watcher = heard.watch(AwsMetadata(metadata.url))
+    wait_until(lambda: bool(heard.hints))
+    asked = len(metadata.asked)
+    wait_until(lambda: len(metadata.asked) >= asked + 4)
+    heard.stopping.set()
+    watcher.join(10)
+    assert (heard.hints, heard.notices) == ([1_800_000_000.0], [])
 
 
 @pytest.mark.parametrize("action", ["[]", '{"action": "stop"}', "soon", '{"time": "soon"}'])

@@ -70,6 +70,40 @@ def test_aws_grants_everything_and_offers_what_the_pool_asks(
     assert ec2.instances() == ()
 
 
+@pytest.mark.parametrize("refused", [(), ("ReceiveMessage",), ("DeleteMessage",)])
+def test_a_queue_of_notices_is_tried_too(
+    hybrid: Hybrid, ec2: SandboxCloud, tmp_path: Path, refused: tuple[str, ...]
+) -> None:
+    queue = ec2.client("sqs").create_queue(QueueName="doctor")["QueueUrl"]
+    ec2.client("sqs").send_message(QueueUrl=queue, MessageBody="kept")
+    settings = tmp_path / "config.yaml"
+    provider = {
+        "name": "east",
+        "kind": "aws",
+        "region": "us-east-1",
+        "options": {"notice_queue": queue},
+    }
+    settings.write_text(yaml.safe_dump({"providers": [provider]}))
+    for action in refused:
+        ec2.fault(f"AmazonSQS.{action}", code="AccessDenied", http_status=403, times=None)
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HYBRID_CONFIG_FILE", str(settings))
+            ended = hybrid(
+                "doctor", "east", "--pool", a_pool(tmp_path, provider="east"), "-o", "json"
+            )
+    finally:
+        ec2.clear_faults()
+    found = marks(ended.out)
+    assert (found["sqs:ReceiveMessage"][0], found["sqs:DeleteMessage"][0]) == tuple(
+        "failed" if action in refused else "ok" for action in ("ReceiveMessage", "DeleteMessage")
+    )
+    assert ended.code == (Exit.FAILED if refused else Exit.OK)
+    (kept,) = ec2.client("sqs").receive_message(QueueUrl=queue)["Messages"]
+    assert kept["Body"] == "kept"
+    ec2.client("sqs").delete_queue(QueueUrl=queue)
+
+
 def test_what_aws_does_not_grant_is_printed_and_fails(hybrid: Hybrid, ec2: SandboxCloud) -> None:
     for action in ("DescribeInstances", "DescribeSpotPriceHistory"):
         ec2.fault(action, code="UnauthorizedOperation", http_status=403, times=None)

@@ -179,8 +179,11 @@ def test_a_claim_that_its_cloud_takes_says_when() -> None:
     }  # fmt: skip
     going = said.Claim.model_validate(claim)
     gone = said.Claim.model_validate({**claim, "ended_at": AT, "charged_usd": "0.250000"})
-    lines = text(place_views.claims(said.ClaimList(claims=(going, gone))))
+    hint = {**claim, "notice_at": None, "rebalance_at": AT}
+    hinted = said.Claim.model_validate(hint)
+    lines = text(place_views.claims(said.ClaimList(claims=(going, gone, hinted))))
     assert "its cloud takes it" in lines[1]
+    assert "its cloud recommends to leave it" in lines[3]
     assert words(lines[2])[-5:] == ["–", "$1.00", "$0.25", "a", "notice"]
 
 

@@ -75,6 +75,8 @@ def test_the_permissions_cover_every_call_that_is_made():
     called = set(re.findall(r"get_paginator\(\s*\"(\w+)\"\)", code))
     called |= set(re.findall(r"_(?:reads|writes)\.(\w+)\(", code)) - {"get_paginator"}
     called |= set(re.findall(r"_pricing\.(\w+)\(", code))
+    # the actions of a batch are those of its messages
+    called |= {each.removesuffix("_batch") for each in re.findall(r"_sqs\.(\w+)\(", code)}
     assert len(called) >= 8
     names = {"".join(word.capitalize() for word in each.split("_")) for each in called}
     assert names <= {each.partition(":")[2] for each in allowed}
@@ -156,7 +158,7 @@ def test_the_terraform_modules_grant_what_the_pages_ask_and_nothing_besides():
     assert re.findall(r'"([\w.]+)"', role) == sorted(PERMISSIONS)
     aws = (modules / "aws-burst-pool" / "main.tf").read_text()
     server = aws.partition('"aws_iam_policy_document" "server"')[2]
-    granted = set(re.findall(r'"((?:ec2|pricing|servicequotas|iam):[A-Z]\w+)"', server))
+    granted = set(re.findall(r'"((?:ec2|pricing|servicequotas|iam|sqs):[A-Z]\w+)"', server))
     granted -= {"ec2:LaunchTemplate", "ec2:CreateAction", "iam:PassedToService"}
     policy = json.loads(_blocks(AWS, "json")[0])
     asked = set()

@@ -13,9 +13,10 @@ from hybrid.domain.ledger_entry import EntryKind
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run
 from hybrid.domain.transitions import Step
-from hybrid.ports.capacity import MachineState, Notice, NoticeKind
+from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
 from hybrid.ports.observation import Known, MachineFacts, Observation, Unknown
 from hybrid.ports.store import Post, Put
+from hybrid.reconcile.heard import recorded
 from hybrid.reconcile.machines import orphans
 from hybrid.reconcile.rules import SyncRules
 from hybrid.reconcile.sync import sync
@@ -199,8 +200,10 @@ def test_an_interruption_notice_cordons_the_claim_and_a_rebalance_hint_does_not(
     claim = claim_after(a_claim(**IDLE), notice(NoticeKind.INTERRUPTION))
     assert (claim.state, claim.notice_at) == (ClaimState.CORDONED, NOW + 120)
     assert claim_after(claim, notice(NoticeKind.INTERRUPTION)) == claim
-    calm = a_claim(**IDLE)
-    assert claim_after(calm, notice(NoticeKind.REBALANCE)) == calm
+    hinted = claim_after(a_claim(**IDLE), notice(NoticeKind.REBALANCE))
+    assert (hinted.state, hinted.notice_at) == (ClaimState.READY, None)
+    assert hinted.rebalance_at == NOW + 120
+    assert claim_after(hinted, notice(NoticeKind.REBALANCE)) == hinted
 
 
 def test_a_notice_heard_by_the_machine_itself_counts_too() -> None:
@@ -209,6 +212,57 @@ def test_a_notice_heard_by_the_machine_itself_counts_too() -> None:
         a_claim(node_id=NodeId("n1"), **IDLE), an_observation(nodes=(report,)), burst_node()
     )
     assert (claim.state, claim.notice_at) == (ClaimState.CORDONED, NOW + 5)
+
+
+def test_a_hint_heard_by_the_machine_itself_is_kept_as_one_from_its_cloud() -> None:
+    report = a_node_report(claim_id=ClaimId("c1"), pool=PoolName("cloud"), rebalance_at=NOW - 5)
+    claim = claim_after(
+        a_claim(node_id=NodeId("n1"), **IDLE), an_observation(nodes=(report,)), burst_node()
+    )
+    assert (claim.state, claim.rebalance_at) == (ClaimState.READY, NOW - 5)
+
+
+def test_of_two_words_about_one_end_the_sooner_stands_whichever_comes_first() -> None:
+    def from_queue(at: float) -> Observation:
+        notice = Notice(machine_id=MachineId("i-1"), kind=NoticeKind.INTERRUPTION, at=at)
+        return an_observation(machines=(a_machine(),), notices=(notice,))
+
+    def from_machine(at: float) -> Observation:
+        report = a_node_report(claim_id=ClaimId("c1"), pool=PoolName("cloud"), notice_at=at)
+        return an_observation(nodes=(report,))
+
+    early, late = NOW + 100, NOW + 118
+    held = a_claim(node_id=NodeId("n1"), **IDLE)
+    for first, second in ((from_queue, from_machine), (from_machine, from_queue)):
+        once = claim_after(held, first(late), burst_node())
+        assert once.notice_at == late
+        assert claim_after(once, second(late + 0.5), burst_node()) == once
+        assert claim_after(once, second(early), burst_node()).notice_at == early
+        sooner = claim_after(held, first(early), burst_node())
+        assert claim_after(sooner, second(late), burst_node()) == sooner
+
+
+def test_a_notice_is_recorded_when_the_store_holds_it_or_it_is_nobodys() -> None:
+    ours, foreign = (
+        Notice(machine_id=MachineId(name), kind=NoticeKind.INTERRUPTION, at=NOW + 120)
+        for name in ("i-1", "i-foreign")
+    )
+    hint = replace(ours, kind=NoticeKind.REBALANCE)
+
+    def left(claims: tuple[Claim, ...], at: float = NOW, *machines: Machine) -> set[Notice]:
+        told = (ours, foreign, hint)
+        observation = an_observation(at=at, machines=machines, notices=told)
+        return set(told) - set(recorded(a_world(*claims), observation).get("aws", ()))
+
+    assert left((a_claim(),)) == {ours, hint}
+    assert left((a_claim(notice_at=NOW + 120),)) == {hint}
+    assert left((a_claim(notice_at=NOW + 120, rebalance_at=NOW),)) == set()
+    # a launch that is unanswered may have made any of them
+    nameless = a_claim("c2", ClaimState.REQUESTED)
+    assert left((a_claim(), nameless)) == {ours, hint, foreign}
+    assert left((nameless,), NOW + 421) == set()
+    # listed as ours, adopted by no claim yet
+    assert left((), NOW, a_machine()) == {ours, hint}
 
 
 def test_a_silent_node_takes_no_new_runs_until_it_is_heard_again() -> None:
