@@ -11,7 +11,6 @@ from decimal import ROUND_CEILING, ROUND_HALF_EVEN, Decimal
 from functools import lru_cache
 
 MICROS_PER_USD = 1_000_000
-_CENT = Decimal("0.01")
 _CENT_MICROS = 10_000
 
 
@@ -27,15 +26,20 @@ def to_usd(micros: int) -> Decimal:
 
 
 def cents(micros: int) -> Decimal:
-    """Micro-dollars as dollars to the cent, for people."""
-    return to_usd(micros).quantize(_CENT, ROUND_HALF_EVEN)
+    """Micro-dollars as dollars to the cent, for people: rounded half to even."""
+    return Decimal(whole_cents(micros)).scaleb(-2)
+
+
+def whole_cents(micros: int) -> int:
+    """Micro-dollars as cents, rounded half to even."""
+    return round(micros, -4) // _CENT_MICROS
 
 
 def cents_that_add_up(micros: Sequence[int]) -> tuple[Decimal, ...]:
     """Amounts to the cent, for people, that add up to ``cents(sum(micros))``: each is rounded down
     or up, those with the largest rest up (Hamilton's method); of equal rests the first."""
     floors = [amount // _CENT_MICROS for amount in micros]
-    missing = int(cents(sum(micros)) * 100) - sum(floors)
+    missing = whole_cents(sum(micros)) - sum(floors)
     by_rest = sorted(range(len(micros)), key=lambda i: (-(micros[i] % _CENT_MICROS), i))
     for i in by_rest[:missing]:
         floors[i] += 1

@@ -46,13 +46,21 @@ def parse_duration_s(value: object) -> float:
 
 def format_duration(seconds: float) -> str:
     """The shortest text that :func:`parse_duration_s` reads back as the same milliseconds."""
-    millis = round(seconds * 1000)
-    parts = []
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1)):
-        count, millis = divmod(millis, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0s"
+    # hot: one in the sentence of each job that waits
+    whole_s, millis = divmod(round(seconds * 1000), 1000)
+    minutes, whole_s = divmod(whole_s, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    text = f"{days}d" if days else ""
+    if hours:
+        text += f"{hours}h"
+    if minutes:
+        text += f"{minutes}m"
+    if whole_s:
+        text += f"{whole_s}s"
+    if millis:
+        text += f"{millis}ms"
+    return text or "0s"
 
 
 def parse_gib(value: object) -> float:

@@ -82,7 +82,7 @@ def admitted(
             return refused
         job = _as_job(job, team, user, now)
     need = need_of(job.spec)
-    refused = _unknown_model(need, there)
+    refused = unknown_model(need, there)
     if refused is not None:
         return refused
     because: dict[str, Reason] = {}
@@ -140,7 +140,7 @@ def _as_job(spec: JobSpec, team: str, user: str, now: float) -> Job:
     )
 
 
-def _unknown_model(need: Need, there: Supply) -> UnknownGpu | None:
+def unknown_model(need: Need, there: Supply) -> UnknownGpu | None:
     """A name that neither the catalogue nor any pool knows. One of several is enough: it is a slip
     of the pen, and the job would wait for what its author did not mean."""
     if not need.models:

@@ -21,6 +21,7 @@ from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud, deadline_refusal
 from hybrid.planning.fit import speed_words
 from hybrid.planning.offers import OfferClass
+from hybrid.planning.openings import Refused
 from hybrid.planning.options import (
     EXTERNALITY,
     WAITING,
@@ -54,6 +55,21 @@ class _Offers:
     cheapest: Alternative | None
 
 
+@dataclass(frozen=True, slots=True)
+class _InLine:
+    """What all jobs of a class that wait for one pool are told alike."""
+
+    option: str
+    label: str
+    energy: CostTerm
+    running: CostTerm
+    speed: str
+    before: tuple[Alternative, ...]
+    after: tuple[Alternative, ...]
+    best: Alternative | None
+    """The cheapest of the others."""
+
+
 @dataclass(slots=True)
 class _Refusals:
     """Refused offers, counted by pool and reason; the first of each speaks for all."""
@@ -61,7 +77,13 @@ class _Refusals:
     found: dict[tuple[PoolName, str], tuple[Reason, int]] = field(default_factory=dict)
 
     def add(self, offers: OfferClass, reason: Reason, members: int) -> None:
-        key = (offers.offer.pool, reason.code)
+        self._count((offers.offer.pool, reason.code), reason, members)
+
+    def add_all(self, others: Refused) -> None:
+        for key, (reason, members) in others.items():
+            self._count(key, reason, members)
+
+    def _count(self, key: tuple[PoolName, str], reason: Reason, members: int) -> None:
         known = self.found.get(key)
         self.found[key] = (reason, members) if known is None else (known[0], known[1] + members)
 
@@ -83,7 +105,7 @@ class Alternatives:
         self.cloud = cloud
         self.outcome = outcome
         self._offers: dict[int, _Offers] = {}
-        self._fixed_terms: dict[tuple[int, int, float], tuple[CostTerm, CostTerm]] = {}
+        self._in_line: dict[tuple[int, PoolName, int, float, str], _InLine] = {}
         self._homes: dict[int, tuple[tuple[PoolName, str, Alternative | None], ...]] = {}
         self._speeds: dict[tuple[int, str], str] = {}
 
@@ -121,9 +143,6 @@ class Alternatives:
         here = None if start is None or start.type.held else start.type
         for name, label, refused in self._local(cls):
             if start is not None and here is not None and here.pool == name:
-                if cls.deadline_at is None:
-                    yield self._waits_here(cls, start, label)
-                    continue
                 priced = local_terms(cls, here.rate_micros_per_hour, start.wait, start.run)
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
                 speed = self.speed(cls, start.model)
@@ -134,26 +153,52 @@ class Alternatives:
             elif refused is not None:
                 yield refused
 
-    def _waits_here(self, cls: JobClass, start: Start, label: str) -> Alternative:
-        """An owned pool with its cost. Hot: once for each job that waits; but for the waiting, the
-        terms are those of its class."""
-        rate, run, wait = start.type.rate_micros_per_hour, start.run, start.wait
-        key = (cls.index, rate, run.mean_s)
-        fixed = self._fixed_terms.get(key)
-        if fixed is None:
-            energy, _, running = local_terms(cls, rate, wait, run).terms
-            fixed = self._fixed_terms[key] = energy, running
+    def in_line(
+        self, waiting: Waiting, start: Start, p50_s: float, p90_s: float
+    ) -> tuple[Alternative, tuple[Alternative, ...], Alternative | None]:
+        """For a job that waits for owned GPUs, without a deadline and without a machine chosen: the
+        option of waiting there, all options with it among them, and the cheapest of the others.
+        ``p50_s`` and ``p90_s`` are those of the wait.
+
+        Hot: once for each job that waits; but for the wait, all is that of its class.
+        """
+        cls, wait, run = waiting.cls, start.wait, start.run
+        type_ = start.type
+        key = (cls.index, type_.pool, type_.rate_micros_per_hour, run.mean_s, start.model)
+        line = self._in_line.get(key)
+        if line is None:
+            line = self._in_line[key] = self._line(waiting, start)
         waits = CostTerm(name=WAITING, micros=cost_micros(cls.value_micros_per_hour, wait.mean_s))
-        now, pool = self.ws.now, start.type.pool
-        p50_s, p90_s = wait.p50_p90_s
-        return Alternative(
-            option=f"pool:{pool}",
-            label=label,
+        now = self.ws.now
+        here = Alternative(
+            option=line.option,
+            label=line.label,
             start_p50_at=now + p50_s,
-            start_p90_at=now + self._calibrated(pool, p50_s, p90_s),
+            start_p90_at=now + self._calibrated(type_.pool, p50_s, p90_s),
             finish_at=now + (wait.mean_s + run.mean_s),
-            terms=(fixed[0], waits, fixed[1]),
-            speed=self.speed(cls, start.model),
+            terms=(line.energy, waits, line.running),
+            speed=line.speed,
+        )
+        return here, (*line.before, here, *line.after), line.best
+
+    def _line(self, waiting: Waiting, start: Start) -> _InLine:
+        cls, type_ = waiting.cls, start.type
+        energy, _, running = local_terms(
+            cls, type_.rate_micros_per_hour, start.wait, start.run
+        ).terms
+        pools = self._local(cls)
+        place = next(i for i, (name, _, _) in enumerate(pools) if name == type_.pool)
+        refused = [option for _, _, option in pools]
+        offered = self._offered(waiting)
+        return _InLine(
+            f"pool:{type_.pool}",
+            pools[place][1],
+            energy,
+            running,
+            self.speed(cls, start.model),
+            tuple(option for option in refused[:place] if option is not None),
+            (*(option for option in refused[place + 1 :] if option is not None), *offered.all),
+            offered.cheapest,
         )
 
     def _calibrated(self, pool: PoolName, p50_s: float, p90_s: float) -> float:
@@ -257,15 +302,16 @@ class Alternatives:
             found = self.cloud.obtainable(option, job)
             if isinstance(found, Reason):
                 now.add(offers, found, len(offers.members))
-            elif option.priced is not None and len(priced) < _SHOWN:
+            elif option.priced is not None:
                 first = f"offer:{offers.members[0].id}"
                 model = "" if option.fit is None else option.fit.model
                 speed = self.speed(waiting.cls, model)
                 members = len(offers.members)
                 alternative = self.priced(first, offers.label, option.priced, members, speed)
                 priced.setdefault(_key(option), alternative)
-        for offers, members, reason in self.cloud.refused_at_once(waiting.cls):
-            always.add(offers, reason, members)
+                if len(priced) == _SHOWN:
+                    break  # why dearer ones are refused tells nobody anything
+        always.add_all(self.cloud.refused_at_once(waiting.cls))
         lasting = (*priced.values(), *always.alternatives())
         return _Offers(lasting, (*lasting, *now.alternatives()), cheapest(lasting))
 

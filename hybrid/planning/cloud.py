@@ -13,19 +13,18 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job
-from hybrid.domain.job_spec import Market, Where
+from hybrid.domain.job_spec import Market
 from hybrid.domain.money import to_micros
 from hybrid.domain.offer import Offer
-from hybrid.domain.reasons import BreakerOpen, CannotCheckpoint, Reason
+from hybrid.domain.reasons import Reason
 from hybrid.estimation.interruptions import LEAST_INTERVAL_S, MOST_INTERVAL_S
 from hybrid.estimation.runtime import checkpoint_s
 from hybrid.planning.claims import machine_hold_micros
 from hybrid.planning.classes import JobClass
 from hybrid.planning.deadline_ways import DeadlineWays
-from hybrid.planning.fit import Shape
 from hybrid.planning.offers import OfferBook, OfferClass
+from hybrid.planning.openings import Opening, Openings, Refused
 from hybrid.planning.options import (
     CloudOption,
     Priced,
@@ -45,10 +44,12 @@ _WAYS = 24
 
 @dataclass(slots=True)
 class _Ranking:
-    """Offer classes in order of estimated cost, those judged so far, and those refused at once."""
+    """Offer classes in order of estimated cost, and those judged so far. ``opening`` is None where
+    all are ``refused`` for one reason."""
 
     order: NDArray[np.int64]
-    refusals: list[tuple[OfferClass, int, Reason]]
+    opening: Opening | None
+    refused: Reason | None = None
     judged: dict[int, CloudOption] = field(default_factory=dict)
 
 
@@ -61,27 +62,6 @@ class _Search:
     taken: int = -1
     at: int = 0
     found: tuple[CloudOption, Offer] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """Offer classes of one machine in one pool and market, all refused for one reason or none."""
-
-    sample: OfferClass
-    indices: NDArray[np.int64]
-    members: int
-
-
-@dataclass(frozen=True, slots=True)
-class _OpenTo:
-    """The shapes that are open, each with a sample and the number of offers of every pool; the
-    ``indices`` of their offer classes, rising, each with the position of its shape; and the groups
-    that are refused."""
-
-    shapes: list[tuple[Shape, tuple[tuple[OfferClass, int], ...]]]
-    indices: NDArray[np.int64]
-    shape_of: NDArray[np.int64]
-    refusals: list[tuple[OfferClass, int, Reason]]
 
 
 class Cloud:
@@ -100,15 +80,15 @@ class Cloud:
         self._taken = self._given_back = 0
         self._refused_under = ws.committed
         self._ceilings: dict[tuple[int, int], Reason | None] = {}
-        self._open: dict[tuple[Where, str, bool, bool], _OpenTo] = {}
+        self.openings = Openings(ws, self.book.classes)
         self.deadlines = DeadlineWays(ws, self._ways)
         self._columns()
 
-    def options(self, cls: JobClass, most: int) -> list[CloudOption]:
+    def options(self, cls: JobClass, most: int) -> Iterator[CloudOption]:
         """Up to ``most`` options of a class, cheapest first, refused ones among them."""
         ranking = self._ranking(cls)
-        judged = [self._judged(cls, ranking, index) for index in ranking.order[:most].tolist()]
-        return list(self._steered(cls, judged))
+        judged = (self._judged(cls, ranking, index) for index in ranking.order[:most].tolist())
+        return iter(self._steered(cls, judged))
 
     def open_options(self, cls: JobClass, nodes: int) -> Iterator[CloudOption]:
         """All options of a class that are not refused, cheapest first, but for those that a ceiling
@@ -130,9 +110,9 @@ class Cloud:
         ranking = self._ranking(cls)
         for index in ranking.order[:_WAYS].tolist():
             yield self._judged(cls, ranking, index)
-        for offers, _, reason in ranking.refusals:
-            if isinstance(reason, BreakerOpen):
-                yield self._judge(cls, offers)
+        behind = [] if ranking.opening is None else ranking.opening.open.behind_breakers
+        for offers in behind:
+            yield self._judge(cls, offers)
 
     def _room(self, cls: JobClass, nodes: int) -> NDArray[np.bool_]:
         """Which offers have room for so many machines under all ceilings and budgets, as far as
@@ -156,9 +136,13 @@ class Cloud:
         )
         return room
 
-    def refused_at_once(self, cls: JobClass) -> list[tuple[OfferClass, int, Reason]]:
-        """Offers that hardware, lists or breakers refuse: a sample, how many, and why."""
-        return self._ranking(cls).refusals
+    def refused_at_once(self, cls: JobClass) -> Refused:
+        """Offers that hardware, lists or breakers refuse, counted."""
+        ranking = self._ranking(cls)
+        if ranking.opening is not None:
+            return ranking.opening.refused
+        assert ranking.refused is not None
+        return self.openings.all_refused(ranking.refused)
 
     def best(self, cls: JobClass, job: Job) -> tuple[CloudOption, Offer] | None:
         """The cheapest option that every guard allows now, with the offer to ask for."""
@@ -198,7 +182,7 @@ class Cloud:
         refused = burst_rules.may_leave(job, self.ws.policy) or burst_rules.closed(
             self.ws.policy, self.ws.now
         )
-        refused = refused or self._at_once(cls, offers)
+        refused = refused or self.openings.at_once(cls, offers)
         if refused is not None:
             return CloudOption(offers, refused, cls)
         option = self.deadlines.left(cls, self._judge(cls, offers))
@@ -311,71 +295,17 @@ class Cloud:
             ws.policy, ws.now
         )
         if refused is not None:
-            return _Ranking(_NONE, [(g.sample, g.members, refused) for g in self._groups])
-        open_to = self._open_to(cls)
-        refusals = list(open_to.refusals)
+            return _Ranking(_NONE, None, refused)
+        opening = self.openings.of(cls)
+        open_to = opening.open
         speeds = np.zeros(len(open_to.shapes))  # 0: not usable
-        for position, (shape, samples) in enumerate(open_to.shapes):
-            found = ws.fits_shape(cls, shape)
-            if isinstance(found, tuple):
-                speeds[position] = cls.speed((fit := cls.fastest(found)).model, fit.link_gbps)
-            else:
-                refusals += [(sample, members, found) for sample, members in samples]
+        for position, fits in opening.fits:
+            fit = cls.fastest(fits)
+            speeds[position] = cls.speed(fit.model, fit.link_gbps)
         usable = np.flatnonzero(speeds[open_to.shape_of])
         indices = open_to.indices[usable]
         estimate = self._estimates(cls, indices, speeds[open_to.shape_of[usable]])
-        return _Ranking(indices[_rising(estimate)], refusals)
-
-    def _open_to(self, cls: JobClass) -> _OpenTo:
-        """What is open to the class by lists, breakers and checkpoints: the same for all jobs that
-        may go to the same places and save alike."""
-        spec = cls.sample.spec
-        saves = (spec.checkpoint.enabled, spec.retries.on_spot_restart)
-        key = (spec.where, cls.sample.team, *saves)
-        found = self._open.get(key)
-        if found is None:
-            found = self._open[key] = self._opened(cls)
-        return found
-
-    def _opened(self, cls: JobClass) -> _OpenTo:
-        refusals: list[tuple[OfferClass, int, Reason]] = []
-        by_shape: dict[int, list[_Group]] = {}
-        known: dict[tuple[str, str, str, Market], Reason | None] = {}
-        for group in self._groups:
-            offer = group.sample.offer
-            place = (offer.pool, offer.provider, offer.region, offer.market)
-            if group.sample.refused is not None:
-                no = self._at_once(cls, group.sample)
-            elif place in known:
-                no = known[place]  # hot: it is the same for all machines there
-            else:
-                no = known[place] = self._at_once(cls, group.sample)
-            if no is None:
-                by_shape.setdefault(id(group.sample.shape), []).append(group)
-            else:
-                refusals.append((group.sample, group.members, no))
-        shapes, indices, shape_of = [], [_NONE], [_NONE]
-        for position, groups in enumerate(by_shape.values()):
-            by_pool: dict[PoolName, tuple[OfferClass, int]] = {}
-            for group in groups:
-                sample, members = by_pool.get(group.sample.offer.pool, (group.sample, 0))
-                by_pool[group.sample.offer.pool] = sample, members + group.members
-                indices.append(group.indices)
-                shape_of.append(np.full(len(group.indices), position, dtype=np.int64))
-            shapes.append((groups[0].sample.shape, tuple(by_pool.values())))
-        all_indices = np.concatenate(indices)
-        order = np.argsort(all_indices)
-        return _OpenTo(shapes, all_indices[order], np.concatenate(shape_of)[order], refusals)
-
-    def _at_once(self, cls: JobClass, sample: OfferClass) -> Reason | None:
-        """What refuses offers like this one, whatever their prices."""
-        offer = sample.offer
-        no = burst_rules.not_allowed(cls.sample, offer, self.ws.policy) or sample.refused
-        if no is None and offer.market is Market.SPOT:
-            # a job that cannot save its work is refused by every spot offer
-            spot = spot_rules.refusal(cls.sample, offer, 0.0, self.ws.policy)
-            no = spot if isinstance(spot, CannotCheckpoint) else None
-        return no
+        return _Ranking(indices[_rising(estimate)], opening)
 
     def _estimates(self, cls: JobClass, usable: NDArray[np.int64], speeds: Floats) -> Floats:
         """The cost of each usable offer class in micro-dollars, interruptions to first order."""
@@ -410,19 +340,6 @@ class Cloud:
     def _columns(self) -> None:
         """Offer classes as arrays, one entry per class."""
         classes = self.book.classes
-        groups: dict[tuple[object, ...], list[OfferClass]] = {}
-        for offers in classes:
-            offer = offers.offer
-            where = (offer.pool, offer.region, offer.market, id(offers.shape), offers.refused)
-            groups.setdefault(where, []).append(offers)
-        self._groups = [
-            _Group(
-                members[0],
-                np.array([offers.index for offers in members], dtype=np.int64),
-                sum(len(offers.members) for offers in members),
-            )
-            for members in groups.values()
-        ]
         self._price: Floats = np.array([o.offer.price_micros_per_hour for o in classes], float)
         self._rate: Floats = np.array(
             [o.interruptions_per_hour if o.offer.market is Market.SPOT else 0.0 for o in classes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hybrid.domain.ids import JobId, PoolName
 from hybrid.domain.job import Job, StopCause
-from hybrid.domain.money import cents
+from hybrid.domain.money import whole_cents
 from hybrid.domain.plan import Alternative, Decision, Verdict
 from hybrid.domain.quantities import format_duration
 from hybrid.domain.reasons import (
@@ -119,15 +119,26 @@ class Explainer:
     # --- jobs that wait -----------------------------------------------------------------------
 
     def _pending(self, waiting: Waiting) -> Decision:
-        id_ = waiting.job_id
-        start = self.outcome.schedule.starts.get(id_)
-        burst = self.outcome.bursts.get(id_)
-        placed = self.outcome.placed.get(id_)
-        adoption = self.outcome.adoptions.get(id_)
+        id_, outcome = waiting.job_id, self.outcome
+        start = outcome.schedule.starts.get(id_)
+        burst = outcome.bursts.get(id_)
+        placed = outcome.placed.get(id_)
+        adoption = outcome.adoptions.get(id_)
+        if (
+            start is not None
+            and waiting.cls.deadline_at is None
+            and not start.type.held
+            and burst is None
+            and placed is None
+            and adoption is None
+            and id_ not in outcome.preemptions
+            and waiting.ready_at <= self.ws.now
+        ):
+            return self._in_line(waiting, start)
         home = burst.instead if burst is not None else start
         if placed is not None:
             home = placed[0]
-        preemption = self.outcome.preemptions.get(id_)
+        preemption = outcome.preemptions.get(id_)
         if preemption is not None:
             home = preemption.instead
         own = (
@@ -200,6 +211,22 @@ class Explainer:
             chosen = f"claim:{names[0]}"
         return self._decision(id_, Verdict.BURST, str(reason), chosen, alternatives, reason)
 
+    def _in_line(self, waiting: Waiting, start: Start) -> Decision:
+        """A job that waits for owned GPUs and nothing else. Hot: most jobs of a long queue do."""
+        p50_s, p90_s = start.wait.p50_p90_s
+        here, options, best = self.options.in_line(waiting, start, p50_s, p90_s)
+        reason = WaitingForGpus(start.type.pool, p50_s, self._ahead.get(waiting.job_id, 0))
+        return Decision(
+            job_id=waiting.job_id,
+            at=self.ws.now,
+            verdict=Verdict.WAIT,
+            sentence=f"{reason}{_better(here, best)}",
+            chosen=here.option,
+            policy_version=self.ws.policy_version,
+            alternatives=options,
+            reason=reason,
+        )
+
     def _waits(
         self,
         waiting: Waiting,
@@ -259,13 +286,7 @@ class Explainer:
         """How much the choice is better than the best of the others."""
         mine = next((a for a in alternatives if a.option == chosen and a.terms), None)
         other = cheapest(a for a in alternatives if a.option != chosen)
-        if mine is None or other is None:
-            return ""
-        # of the totals as they are shown, so that they can be subtracted
-        difference = cents(other.total_micros) - cents(mine.total_micros)
-        if difference < 0:
-            return f"; {other.label} would be ${-difference} cheaper, within the margin"
-        return f"; ${difference} better than {other.label}"
+        return "" if mine is None else _better(mine, other)
 
     def _decision(
         self,
@@ -299,6 +320,17 @@ class Explainer:
             ahead[waiting.job_id] = counts.get(pool, 0)
             counts[pool] = ahead[waiting.job_id] + 1
         return ahead
+
+
+def _better(mine: Alternative, other: Alternative | None) -> str:
+    """How much one option is better than another, of their totals as they are shown."""
+    if other is None:
+        return ""
+    difference = whole_cents(other.total_micros) - whole_cents(mine.total_micros)
+    usd = f"${abs(difference) // 100}.{abs(difference) % 100:02d}"
+    if difference < 0:
+        return f"; {other.label} would be {usd} cheaper, within the margin"
+    return f"; {usd} better than {other.label}"
 
 
 def _places(run: Run) -> str:

@@ -11,17 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hybrid.domain.claim import Bargain
-from hybrid.domain.ids import ClaimId, JobId
+from hybrid.domain.ids import ClaimId, JobId, PoolName
 from hybrid.domain.job import Job, StopCause
 from hybrid.domain.plan import Plan, RowRef
 from hybrid.domain.reasons import Reason
 from hybrid.domain.snapshot import Snapshot
 from hybrid.planning import quarantine, return_home
-from hybrid.planning.admit import admitted
+from hybrid.planning.admit import admitted, unknown_model
 from hybrid.planning.adopt import Adoption, adopt
 from hybrid.planning.burst import Burst, Bursting
 from hybrid.planning.choices import Choices
 from hybrid.planning.claims import open_claims
+from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.explain import Explainer
 from hybrid.planning.improve import improve
@@ -34,7 +35,7 @@ from hybrid.planning.queue import Queue, pending_jobs, queue
 from hybrid.planning.retire import retire
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.stops import request_stop, stop_what_must
-from hybrid.planning.supply import supply
+from hybrid.planning.supply import Supply, supply
 from hybrid.planning.to_spot import move_to_spot
 from hybrid.planning.workspace import Workspace, job_ref
 from policies.document import PolicyDocument
@@ -104,6 +105,9 @@ def refuse_the_impossible(ws: Workspace) -> None:
         index = ws.classes.of(job).index
         if index in good:
             continue
+        if _at_home(ws, ws.classes.of(job), there):
+            good.add(index)
+            continue
         whose = (index, job.team, job.user)
         if whose not in verdicts:
             verdicts[whose] = admitted(job, job.team, there, ws.policy, ws.now, user=job.user)
@@ -112,6 +116,21 @@ def refuse_the_impossible(ws: Workspace) -> None:
             good.add(index)
         else:
             ws.fail(job, refused)
+
+
+def _at_home(ws: Workspace, cls: JobClass, there: Supply) -> bool:
+    """Whether one pool has nodes enough that would take jobs of the class: then nothing refuses
+    them. Hot: so it is with most, and their fit is needed later in any case."""
+    if unknown_model(cls.need, there) is not None:
+        return False
+    nodes: dict[PoolName, int] = {}
+    for type_ in ws.types:
+        if type_.held or isinstance(ws.usable_fits(cls, type_), Reason):
+            continue
+        found = nodes[type_.pool] = nodes.get(type_.pool, 0) + len(ws.members[type_.index])
+        if found >= cls.nodes:
+            return True
+    return False
 
 
 def choose_places(
@@ -190,15 +209,16 @@ def bring_home(ws: Workspace, bursting: Bursting, outcome: Outcome) -> None:
 
 def carry_out(ws: Workspace, outcome: Outcome) -> None:
     """Turn choices into actions."""
-    schedule = outcome.schedule
+    found = outcome.schedule.starts.found  # what is only estimated is never now
     for waiting in outcome.waiting:
-        job = ws.snapshot.jobs[waiting.job_id]
-        start = schedule.starts.get(job.id)
-        burst = outcome.bursts.get(job.id)
+        id_ = waiting.job_id
+        start = found.get(id_)
+        burst = outcome.bursts.get(id_)
         if burst is not None:
-            _ask(ws, job, burst)
+            _ask(ws, ws.snapshot.jobs[id_], burst)
         elif start is not None and start.at <= ws.now and waiting.ready_at <= ws.now:
-            outcome.placed[job.id] = start, place(ws, job, start)
+            job = ws.snapshot.jobs[id_]
+            outcome.placed[id_] = start, place(ws, job, start)
 
 
 def _ask(ws: Workspace, job: Job, burst: Burst) -> None:

@@ -75,13 +75,14 @@ def preempt(
     if not ws.policy.preemption.enabled:
         return {}
     team_gpus = local_gpus(ws)
+    known: dict[tuple[int, str], bool] = {}
     urgent = [
         job
         for job in waiting
-        if not _coming(adoptions, job.job_id)
+        if _may(ws, job, team_gpus, known)
+        and not _coming(adoptions, job.job_id)
         and job.job_id not in leaving
         and job.ready_at <= ws.now
-        and _may(ws, job, team_gpus)
     ]
     if not urgent:
         return {}
@@ -151,9 +152,22 @@ def may_preempt(ws: Workspace, jobs: Iterable[JobId]) -> bool:
     )
 
 
-def _may(ws: Workspace, waiting: Waiting, team_gpus: Mapping[str, int]) -> bool:
+def _may(
+    ws: Workspace,
+    waiting: Waiting,
+    team_gpus: Mapping[str, int],
+    known: dict[tuple[int, str], bool],
+) -> bool:
+    """Whether the policy lets a job take the place of runs. Hot: jobs of one class (and so of one
+    priority and size) and one team may alike."""
     job = ws.snapshot.jobs[waiting.job_id]
-    return class_of(job, ws.policy).preempts or preemption.reclaims(job, ws.policy, team_gpus)
+    key = (waiting.cls.index, job.team)
+    may = known.get(key)
+    if may is None:
+        may = known[key] = class_of(job, ws.policy).preempts or preemption.reclaims(
+            job, ws.policy, team_gpus
+        )
+    return may
 
 
 # --- choosing -------------------------------------------------------------------------------------
