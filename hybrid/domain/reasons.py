@@ -432,6 +432,40 @@ class WaitingForGpus(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingForInstance(Reason):
+    """Others hold the MIG instances of its profile. ``where`` says where there is ``room`` for
+    another, or, where there is none, which positions the GPUs have for it."""
+
+    code: ClassVar[str] = "waiting_for_mig_instance"
+    pool: str
+    start_p50_in_s: float
+    ahead: int
+    profile: str
+    instances: int
+    room: bool
+    where: tuple[str, ...]
+
+    def __str__(self) -> str:
+        several = (
+            f"one of the {self.instances} MIG instances"
+            if self.instances != 1
+            else ("the only MIG instance")
+        )
+        told = "; ".join(self.where)
+        words = ""
+        if told:
+            words = (
+                f"; there is room for another on {told}"
+                if self.room
+                else (f"; there is room for no other: {told}")
+            )
+        return (
+            f"waits for {several} of {self.profile} in {self.pool}, expected in"
+            f" {format_duration(round(self.start_p50_in_s))} ({self.ahead} ahead){words}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingForMachine(Reason):
     """A machine has been asked for and is not there yet."""
 

@@ -14,7 +14,6 @@ from hybrid.domain.reasons import (
     Nowhere,
     Reason,
     SourceUnknown,
-    WaitingForGpus,
     WaitingForMachine,
     WaitsForSpot,
 )
@@ -22,6 +21,7 @@ from hybrid.domain.run import Run
 from hybrid.estimation.spot_value import Machine
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.alternatives import STAY, Alternatives, cheapest, chosen_option
+from hybrid.planning.awaited import Awaited
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.cloud import Cloud
@@ -39,6 +39,7 @@ class Explainer:
         self.outcome = outcome
         self.options = Alternatives(ws, cloud, outcome)
         self._ahead = self._count_ahead()
+        self._awaited = Awaited(ws)
 
     def decisions(self) -> tuple[Decision, ...]:
         """One for every live job, by id."""
@@ -215,7 +216,7 @@ class Explainer:
         """A job that waits for owned GPUs and nothing else. Hot: most jobs of a long queue do."""
         p50_s, p90_s = start.wait.p50_p90_s
         here, options, best = self.options.in_line(waiting, start, p50_s, p90_s)
-        reason = WaitingForGpus(start.type.pool, p50_s, self._ahead.get(waiting.job_id, 0))
+        reason = self._awaits(waiting, start, p50_s)
         return Decision(
             job_id=waiting.job_id,
             at=self.ws.now,
@@ -227,6 +228,10 @@ class Explainer:
             reason=reason,
         )
 
+    def _awaits(self, waiting: Waiting, start: Start, p50_s: float) -> Reason:
+        ahead = self._ahead.get(waiting.job_id, 0)
+        return self._awaited.reason(waiting.cls, start.type.pool, p50_s, ahead)
+
     def _waits(
         self,
         waiting: Waiting,
@@ -235,9 +240,7 @@ class Explainer:
         alternatives: tuple[Alternative, ...],
     ) -> Decision:
         chosen = chosen_option(start, self.ws)
-        reason = WaitingForGpus(
-            start.type.pool, start.wait.p50_s, self._ahead.get(waiting.job_id, 0)
-        )
+        reason = self._awaits(waiting, start, start.wait.p50_s)
         away = self.options.cheapest_cloud(waiting)
         against = self._against(chosen, own if away is None else (*own, away))
         sentence = f"{reason}{against}"

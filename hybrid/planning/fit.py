@@ -24,6 +24,7 @@ from hybrid.domain.reasons import (
 )
 from hybrid.estimation.speed import MIN_SAMPLES, job_speed
 from hybrid.hardware import MODELS, UnknownGpuModel, resolve, satisfies_memory
+from hybrid.planning.parting import NOT_PARTED, Parting, no_instance, parting_of
 from hybrid.topology import (
     MINIMUM_GBPS,
     Slots,
@@ -58,6 +59,7 @@ class Shape:
     host_memory_gib: float
     architecture: str
     runtimes: tuple[str, ...] | None
+    parting: Parting = NOT_PARTED
     _hash: int = field(init=False, repr=False, compare=False)
     _table: Slots | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -100,6 +102,7 @@ def node_shape(node: Node) -> Shape:
         node.memory_gib,
         node.architecture,
         node.container_runtimes,
+        parting_of(node),
     )
 
 
@@ -174,6 +177,8 @@ def fits(need: Need, shape: Shape) -> tuple[Fit, ...] | Reason:
         return refused
     if need.gpus == 0:
         return (Fit(CPU_ONLY, 0),)
+    if need.mig_profile is not None and not shape.mig:
+        return no_instance(need.mig_profile, shape.models, shape.parting)
     working = shape.healthy & (shape.mig if need.mig_profile else ~shape.mig)
     allowed, refused = _filtered(need, shape, working)
     if refused is not None:
@@ -212,7 +217,7 @@ def _filtered(need: Need, shape: Shape, working: int) -> tuple[int, Reason | Non
         profile = need.mig_profile
         mask = _keep(mask, shape.models, lambda model: model.endswith(f":{profile}"))
         if mask.bit_count() < wanted:
-            return 0, HardwareMismatch("MIG profile", profile, "others")
+            return 0, no_instance(profile, shape.models, shape.parting)
     if need.capability is not None:
         least = tuple(int(part) for part in need.capability.split("."))
         mask = _keep(mask, shape.models, lambda model: _capability(model) >= least)

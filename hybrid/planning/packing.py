@@ -2,7 +2,8 @@
 
 Fragmentation first: a choice is scored by the bandwidth it cuts, the sum of the links between the
 devices taken and the free ones left behind. A single-GPU job so takes the odd device of a broken
-NVLink pair before it breaks another pair, and a small node before a large one. Then fullest node
+NVLink pair before it breaks another pair, and a small node before a large one; of MIG instances the
+one whose use leaves most of its GPU to the jobs there are. Then fullest node
 first (or emptiest, when the policy spreads), then by id.
 """
 
@@ -97,11 +98,19 @@ class Packing:
             return devices, -line.cpus[0] if self._spread else line.cpus[0]
         free = line.masks[0]
         shape = self._shape(node)
+        if shape.mig & fit.allowed:
+            return self._judge_instances(shape, free, fit)
         key = (id(shape), free & fit.allowed, count, link)
         found = self._scores.get(key, _UNKNOWN)
         if found is _UNKNOWN:
             found = self._scores[key] = self._judge(shape, free, fit, count, link)
         return found
+
+    def _judge_instances(self, shape: Shape, free: int, fit: Fit) -> Score | None:
+        found = self._ws.instances.best(shape, fit.allowed, free)
+        if found is None:
+            return None
+        return found.growth, float(-found.left if self._spread else found.left)
 
     def _shape(self, node: int) -> Shape:
         return self._ws.nodes[node].type.shape

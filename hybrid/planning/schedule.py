@@ -289,12 +289,18 @@ class Schedule:
             allowed = free & choice.fit.allowed
             if allowed.bit_count() < need.gpus:
                 return None
-            found = type_.shape.table.choose(
-                allowed, need.gpus, link=need.link, min_gbps=slot_gbps(choice.fit)
-            )
-            if found is None:
-                return None
-            mask = found.mask
+            if need.mig_profile is not None:
+                instance = self.ws.instances.best(type_.shape, choice.fit.allowed, free)
+                if instance is None:
+                    return None
+                mask = instance.mask
+            else:
+                found = type_.shape.table.choose(
+                    allowed, need.gpus, link=need.link, min_gbps=slot_gbps(choice.fit)
+                )
+                if found is None:
+                    return None
+                mask = found.mask
         return Start(
             job.job_id, self.now, _NO_WAIT, choice.run, (node,), (mask,), choice.fit.model,
             choice.speed, choice.base_micros, type_,

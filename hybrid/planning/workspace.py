@@ -26,6 +26,8 @@ from hybrid.ledger import caps
 from hybrid.ledger.caps import falls_under
 from hybrid.planning.classes import Classes, JobClass
 from hybrid.planning.fit import Fit, Shape, fits, node_shape, stated_speed
+from hybrid.planning.instances import Instances
+from hybrid.planning.parting import parting_of
 from hybrid.planning.timeline import Timeline
 from policies import burst as burst_rules
 from policies import placement
@@ -109,6 +111,7 @@ class Workspace:
         self._fit_of: dict[tuple[int, int], tuple[Fit, ...] | Reason] = {}
         self.scores: dict[tuple[int, int, int, LinkClass], tuple[float, float] | None] = {}
         """How well a slot fills a machine, by shape, free devices, count and links: for packing."""
+        self.instances = Instances(snapshot)
         self._group_nodes()
         self.lines: list[Timeline] = []
         self.rebuild_timelines()
@@ -462,6 +465,7 @@ def _raw_shape(node: Node) -> tuple[object, ...]:
             (gpu.model, gpu.memory_gib, gpu.numa, gpu.healthy, gpu.id.startswith("MIG-"))
             for gpu in node.gpus
         ]),
+        parting_of(node),
     )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from hybrid.domain.job import Checkpoint, Job, JobState, Progress, StopCause
 from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.learned import Estimate, Learned
 from hybrid.domain.money import to_micros
-from hybrid.domain.node import Gpu, Node, NodeState, Slot
+from hybrid.domain.node import Gpu, MigInstance, MigRoom, Node, NodeState, PartedGpu, Slot
 from hybrid.domain.offer import Offer, Quota, offer_id
 from hybrid.domain.pool_spec import POOL_SPEC, BurstPool
 from hybrid.domain.quantities import parse_duration_s
@@ -25,7 +25,7 @@ from hybrid.domain.run import Run, RunState
 from hybrid.domain.sightings import Sightings
 from hybrid.domain.snapshot import Pool, Snapshot, UnknownSource
 from hybrid.domain.transitions import Step
-from hybrid.hardware import MODELS
+from hybrid.hardware import MODELS, MigPlacement
 from hybrid.topology import preset
 from policies.document import PolicyDocument
 
@@ -118,11 +118,43 @@ def _gpus(node: str, model: str, count: int) -> tuple[Gpu, ...]:
     )
 
 
+def _parted(
+    node: str, model: str, given: list[Any]
+) -> tuple[tuple[Gpu, ...], tuple[PartedGpu, ...]]:
+    """``[{1g.10gb: [0, 1], 3g.40gb: [4]}, ...]``: the instances of each GPU, by first slice."""
+    gpus: list[Gpu] = []
+    parted = []
+    for index, layout in enumerate(given):
+        table = MODELS[model].mig
+        assert table is not None
+        parent = GpuId(f"GPU-{node}-{index}")
+        held = [MigPlacement(start, name) for name, starts in layout.items() for start in starts]
+        assert table.check(held) is None
+        for number, at in enumerate(held):
+            profile = table.profile(at.profile)
+            gpus.append(
+                Gpu(
+                    id=GpuId(f"MIG-{node}-{index}.{at.start}"),
+                    index=len(gpus),
+                    model=f"{model}:{at.profile}",
+                    memory_gib=profile.memory_gib * 0.95,
+                    mig=MigInstance(
+                        parent=parent, number=number, start=at.start, size=profile.memory_slices
+                    ),
+                )
+            )
+        free = {name: table.starts(held, name) for name in table.names}
+        room = tuple(MigRoom(profile=name, starts=at) for name, at in free.items() if at)
+        parted.append(PartedGpu(id=parent, index=index, model=model, room=room))
+    return tuple(gpus), tuple(parted)
+
+
 def _nodes(world: dict[str, Any]) -> dict[NodeId, Node]:
     nodes = {}
     for name, given in world.get("nodes", {}).items():
         given = dict(given or {})
         count, model = int(given.get("gpus", 1)), given.get("model", "a100-sxm4-80gb")
+        instances, parted = _parted(name, model, given.get("mig", []))
         nodes[NodeId(name)] = Node(
             id=NodeId(name),
             pool=PoolName(given.get("pool", "home")),
@@ -135,10 +167,15 @@ def _nodes(world: dict[str, Any]) -> dict[NodeId, Node]:
                 replace(gpu, healthy=False, health_reason="ECC errors")
                 if gpu.index in given.get("unhealthy", ())
                 else gpu
-                for gpu in _gpus(name, model, count)
+                for gpu in instances or _gpus(name, model, count)
             ),
+            parted=parted,
             history=(Step("ready", NOW - 60, given["history"]),) if "history" in given else (),
-            links_gbps=preset(given.get("links", "pcie"), model, count).gbps if count else (),
+            links_gbps=((0.0,) * len(instances),) * len(instances)
+            if instances
+            else preset(given.get("links", "pcie"), model, count).gbps
+            if count
+            else (),
             cpus=given.get("cpus", 64),
             memory_gib=given.get("memory", 512),
             rack=given.get("rack", ""),
@@ -277,7 +314,8 @@ def _claim_node(claim: Claim) -> Node:
 def _spec(name: str, given: dict[str, Any]) -> JobSpec:
     resources: dict[str, Any] = {"gpus": given.get("gpus", 1), "nodes": given.get("nodes", 1)}
     resources["cpus"] = given.get("cpus", 1)
-    gpu = {k: given[k] for k in ("models", "memory", "link", "share") if k in given}
+    asked = ("models", "memory", "link", "share", "mig_profile")
+    gpu = {k: given[k] for k in asked if k in given}
     document: dict[str, Any] = {
         "name": name,
         "command": ["train"],
