@@ -112,6 +112,35 @@ class Queued(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """Something that bears our tag, was made for a machine or a gang, and is used by nothing.
+
+    ``kind`` is the cloud's word for it; ``place`` is where it is, as the cloud needs it told.
+    """
+
+    kind: str
+    id: str
+    place: str = ""
+    claim_id: ClaimId | None = None
+    gang: str = ""
+
+
+@runtime_checkable
+class Sweeping(Protocol):
+    """A provider that makes more than machines, or whose machines may leave something behind."""
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """What is ours and used by nothing now; complete or an error. What was made for a machine
+        that is on its way may be among it."""
+        ...
+
+    def remove(self, leftover: Leftover) -> None:
+        """Remove it. Raises InUse where something uses it all the same, Gone where it is not
+        there."""
+        ...
+
+
 @runtime_checkable
 class Closing(Protocol):
     """A provider that does something by itself and must be told to end."""

@@ -43,6 +43,10 @@ class Gone(PortError):
     """What was named does not exist any more."""
 
 
+class InUse(PortError):
+    """What was to be removed is used by something: nothing was done."""
+
+
 class OutcomeUnknown(PortError):
     """Nobody can say whether it happened. Neither success nor failure; the default for anything
     that no table maps."""

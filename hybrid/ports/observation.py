@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from hybrid.domain.offer import Offer
-from hybrid.ports.capacity import Machine, Notice
+from hybrid.ports.capacity import Leftover, Machine, Notice
 from hybrid.ports.engine import NodeReport, RankReport
 
 T = TypeVar("T")
@@ -49,6 +49,8 @@ class MachineFacts:
 class Observation:
     """All sources, each known or unknown, by engine or provider name.
 
+    ``leftovers`` holds what was listed just now: each listing is acted on once.
+
     ``heard_since`` is the earliest instant from which silence of a node counts: the start of this
     server, or of its being able to hear, if that was later than the node's last heartbeat.
     """
@@ -58,3 +60,4 @@ class Observation:
     engines: Mapping[str, Known[EngineFacts] | Unknown] = field(default_factory=dict)
     machines: Mapping[str, Known[MachineFacts] | Unknown] = field(default_factory=dict)
     offers: Mapping[str, Known[tuple[Offer, ...]] | Unknown] = field(default_factory=dict)
+    leftovers: Mapping[str, Known[tuple[Leftover, ...]] | Unknown] = field(default_factory=dict)

@@ -18,6 +18,7 @@ from hybrid.ports.capacity import MachineState
 from hybrid.ports.engine import RankPhase, RankReport, RunOrder
 from hybrid.ports.observation import Known, Observation
 from hybrid.ports.store import World
+from hybrid.reconcile.leftovers import RemoveLeftover, removals
 from hybrid.reconcile.machines import orphans
 from hybrid.reconcile.nodes import OWN_CAUSES, lease_over, silence_s
 from hybrid.reconcile.rules import SyncRules
@@ -149,6 +150,7 @@ Effect = (
     | ForgetNode
     | SetCordon
     | ExtendLease
+    | RemoveLeftover
 )
 
 
@@ -166,6 +168,7 @@ def due(
         *_forgettings(world, observation),
         *_cordons(world),
         *_leases(world),
+        *removals(world, observation),
     )
 
 

@@ -33,6 +33,7 @@ from hybrid.reconcile.effects import (
     StartRun,
     TerminateMachine,
 )
+from hybrid.reconcile.leftovers import RemoveLeftover, removed
 from hybrid.reconcile.machines import boot_deadline_s, entry, trip
 
 _DEFINITE = (CapacityUnavailable, QuotaExceeded, InvalidRequest)
@@ -75,6 +76,10 @@ def apply_receipts(world: World, receipts: tuple[Receipt, ...]) -> tuple[Bundle,
                 held = drafts.claim(claim_id)
                 if receipt.error is None and held is not None:
                     draft.put(replace(held, lease_sent_until=until))
+            case RemoveLeftover() as effect:
+                # one that is in use after all, or could not be removed, is listed again
+                if receipt.error is None:
+                    draft.add(Note(removed(effect, receipt.at)))
             case _:
                 pass  # stopping and acknowledging are answered by what the nodes report
     return drafts.bundles()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from hybrid.ports.capacity import CapacityProvider, Machine
+from hybrid.ports.capacity import CapacityProvider, Machine, Sweeping
 from hybrid.ports.clock import Clock
 from hybrid.ports.engine import WorkloadRuntime
 from hybrid.ports.errors import Gone, OutcomeUnknown, PortError
@@ -22,6 +22,7 @@ from hybrid.reconcile.effects import (
     StopRun,
     TerminateMachine,
 )
+from hybrid.reconcile.leftovers import RemoveLeftover
 from hybrid.reconcile.receipts import Receipt
 from hybrid.runtime.deadlines import Answer, Calls, Failure, NoAnswer
 
@@ -77,7 +78,7 @@ class Actor:
         match effect:
             case LaunchMachine(claim=claim):
                 name, ports = claim.offer.provider, set(self._providers)
-            case TerminateMachine(provider=provider):
+            case TerminateMachine(provider=provider) | RemoveLeftover(provider=provider):
                 name, ports = provider, set(self._providers)
             case StartRun(order=order):
                 name, ports = order.run.engine, set(self._engines)
@@ -124,6 +125,11 @@ class Actor:
                 self._engines[node.engine].uncordon(node.id, epoch)
             case ExtendLease():
                 self._engines[effect.engine].extend_lease(effect.node_id, effect.until, epoch)
+            case RemoveLeftover(provider=name, leftover=leftover):
+                owner = self._providers[name]
+                if isinstance(owner, Sweeping):
+                    self._must_lead(epoch)
+                    owner.remove(leftover)
         return _Done()
 
     def _must_lead(self, epoch: int) -> None:

@@ -9,7 +9,7 @@ import structlog
 
 from hybrid.domain.offer import Offer
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ports.capacity import CapacityProvider
+from hybrid.ports.capacity import CapacityProvider, Sweeping
 from hybrid.ports.clock import Clock
 from hybrid.ports.engine import WorkloadRuntime
 from hybrid.ports.observation import EngineFacts, Known, MachineFacts, Observation, Unknown
@@ -45,6 +45,7 @@ class Observer:
         self._offers: dict[str, Known[tuple[Offer, ...]] | Unknown] = {}
         self._ignored: dict[str, tuple[tuple[str, str], ...]] = {}
         self._priced_for: dict[str, tuple[BurstPool, ...]] = {}
+        self._swept_at: dict[str, float] = {}
 
     @property
     def ignored_offers(self) -> Mapping[str, tuple[tuple[str, str], ...]]:
@@ -63,6 +64,8 @@ class Observer:
             pools = _pools_of(world, name)
             if self._offers_due(name, asked_at) or pools != self._priced_for.get(name):
                 calls[f"offers:{name}"] = self._offers_call(name, provider, pools)
+            if isinstance(provider, Sweeping) and self._sweep_due(name, asked_at):
+                calls[f"leftovers:{name}"] = provider.leftovers
         outcomes = self._calls.run(calls, deadline_s=self._pace.source_deadline_s)
         engines = {
             name: _source(outcomes[f"engine:{name}"], asked_at, EngineFacts, f"engine:{name}")
@@ -79,6 +82,11 @@ class Observer:
             engines=engines,
             machines=dict(self._machines),
             offers=dict(self._offers),
+            leftovers={
+                name: _source(outcome, asked_at, tuple, f"leftovers:{name}")
+                for name in self._providers
+                if (outcome := outcomes.get(f"leftovers:{name}")) is not None
+            },
         )
 
     def close(self) -> None:
@@ -96,6 +104,12 @@ class Observer:
     def _offers_due(self, name: str, now: float) -> bool:
         last = self._offers.get(name)
         return not isinstance(last, Known) or now - last.asked_at >= self._pace.offers_every_s
+
+    def _sweep_due(self, name: str, now: float) -> bool:
+        if now - self._swept_at.get(name, float("-inf")) < self._pace.sweep_every_s:
+            return False
+        self._swept_at[name] = now
+        return True
 
     def _offers_call(
         self, name: str, provider: CapacityProvider, pools: tuple[BurstPool, ...]

@@ -23,6 +23,7 @@ class Pace:
     list_every_s: float = 5.0
     list_idle_every_s: float = 60.0
     offers_every_s: float = 60.0
+    sweep_every_s: float = 60.0
     loop_lease_s: float = 15.0
     planning_s: float = 1.0
     rules: SyncRules = field(default_factory=SyncRules)

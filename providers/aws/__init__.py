@@ -5,6 +5,7 @@
 :mod:`.errors`                EC2's codes → typed errors, in one table
 :mod:`.requests`              a claim → the complete RunInstances request, as stored JSON
 :mod:`.machines`              what DescribeInstances says → Machine
+:mod:`.leftovers`             volumes that did not go with their instances
 :mod:`.prices`                list prices and spot prices
 :mod:`.quotas`                which quota a machine type counts against
 :mod:`.notices`               what EC2 says of machines through a queue

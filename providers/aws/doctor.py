@@ -23,6 +23,7 @@ ALLOWED: Final = frozenset({"DryRunOperation", "ReceiptHandleIsInvalid"})
 DENIED: Final = frozenset({"UnauthorizedOperation", "AccessDeniedException", "AccessDenied"})
 NO_RECEIPT: Final = "none"
 """SQS refuses it as ``ReceiptHandleIsInvalid``, to those who may delete."""
+NO_VOLUME: Final = "vol-00000000000000000"
 NO_MACHINE: Final = MachineId("i-00000000000000000")
 
 
@@ -103,6 +104,10 @@ def examine(
             InstanceId=ours,
         )
     )
+    found += [
+        dry("DescribeVolumes", "find disks that machines left behind", ec2.describe_volumes),
+        dry("DeleteVolume", "delete those", ec2.delete_volume, VolumeId=NO_VOLUME),
+    ]
     if clients.sqs is not None:
         found += _listening(clients, scopes)
     return tuple(found)

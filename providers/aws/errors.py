@@ -25,6 +25,7 @@ from hybrid.ports.errors import (
     AuthFailed,
     CapacityUnavailable,
     Gone,
+    InUse,
     InvalidRequest,
     OutcomeUnknown,
     PortError,
@@ -43,6 +44,7 @@ class Kind(StrEnum):
     AUTH = "auth"
     INVALID = "invalid"
     GONE = "gone"
+    IN_USE = "in use"
 
 
 CODES: Final = MappingProxyType(
@@ -96,6 +98,9 @@ CODES: Final = MappingProxyType(
         "IdempotentParameterMismatch": Kind.INVALID,
         "InvalidInstanceID.NotFound": Kind.GONE,
         "InvalidInstanceID.Malformed": Kind.GONE,
+        "InvalidVolume.NotFound": Kind.GONE,
+        "VolumeInUse": Kind.IN_USE,
+        "IncorrectState": Kind.IN_USE,
     }
 )
 
@@ -146,6 +151,8 @@ def typed(code: str, message: str, scopes: Scopes) -> PortError:
             return InvalidRequest(scope, words, code=code)
         case Kind.GONE:
             return Gone(words)
+        case Kind.IN_USE:
+            return InUse(words)
 
 
 @contextmanager

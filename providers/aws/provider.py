@@ -14,9 +14,9 @@ from botocore.config import Config
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import MachineId
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers, Permission
+from hybrid.ports.capacity import BootInfo, Leftover, Machine, Notice, Offers, Permission
 from hybrid.ports.errors import AuthFailed, Gone, OutcomeUnknown
-from providers.aws import machine_facts, requests
+from providers.aws import leftovers, machine_facts, requests
 from providers.aws.doctor import Clients, examine
 from providers.aws.errors import Scopes, translated
 from providers.aws.machines import machine
@@ -161,6 +161,15 @@ class AwsProvider:
                 self._writes.terminate_instances(InstanceIds=[machine_id])
         except Gone:
             return
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Volumes of ours that are attached to nothing."""
+        return leftovers.volumes(self._reads, self._installation, self._scopes)
+
+    def remove(self, leftover: Leftover) -> None:
+        """Delete it."""
+        with translated(self._scopes):
+            self._writes.delete_volume(VolumeId=leftover.id)
 
     def notices(self) -> tuple[Notice, ...]:
         """What the queue of notices brought, if there is one; EC2 tells its machines themselves

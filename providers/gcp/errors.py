@@ -18,6 +18,7 @@ from hybrid.ports.errors import (
     AuthFailed,
     CapacityUnavailable,
     Gone,
+    InUse,
     InvalidRequest,
     OutcomeUnknown,
     PortError,
@@ -36,6 +37,7 @@ class Kind(StrEnum):
     AUTH = "auth"
     INVALID = "invalid"
     MISSING = "gone; invalid in a launch"
+    IN_USE = "in use"
 
 
 CODES: Final = MappingProxyType(
@@ -72,6 +74,8 @@ CODES: Final = MappingProxyType(
         "RESOURCE_ALREADY_EXISTS": Kind.INVALID,
         "notFound": Kind.MISSING,
         "RESOURCE_NOT_FOUND": Kind.MISSING,
+        "resourceInUseByAnotherResource": Kind.IN_USE,
+        "RESOURCE_IN_USE_BY_ANOTHER_RESOURCE": Kind.IN_USE,
     }
 )
 
@@ -184,5 +188,7 @@ def typed(said: Said, scopes: Scopes) -> PortError:
             return AuthFailed(scope, words, code=said.code)
         case Kind.MISSING if not scopes.offer:
             return Gone(words)
+        case Kind.IN_USE:
+            return InUse(words)
         case _:
             return InvalidRequest(scope, words, code=said.code)

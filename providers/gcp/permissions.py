@@ -17,6 +17,8 @@ PERMISSIONS: Final = MappingProxyType(
         "compute.instances.setTags": "give machines the pool's network tags",
         "compute.disks.create": "make the boot disks of machines",
         "compute.disks.setLabels": "label boot disks as ours",
+        "compute.disks.list": "find disks that machines left behind",
+        "compute.disks.delete": "delete those",
         "compute.images.useReadOnly": "boot from the pool's image",
         "compute.instanceTemplates.useReadOnly": "launch from the pool's template",
         "compute.subnetworks.use": "put machines into the pool's subnets",

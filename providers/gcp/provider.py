@@ -13,9 +13,9 @@ from hybrid.domain.ids import MachineId
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Quota
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ports.capacity import BootInfo, Machine, Notice, Offers, Permission
+from hybrid.ports.capacity import BootInfo, Leftover, Machine, Notice, Offers, Permission
 from hybrid.ports.errors import Gone, InvalidRequest, OutcomeUnknown
-from providers.gcp import machine_facts, machines, quotas, requests
+from providers.gcp import leftovers, machine_facts, machines, quotas, requests
 from providers.gcp.errors import EXISTS, Scopes
 from providers.gcp.names import LABEL_INSTALLATION, exact_label, name_prefix, read_type
 from providers.gcp.operations import settled
@@ -198,6 +198,26 @@ class GcpProvider:
                 self._rest.write("DELETE", self._path(f"zones/{zone}/instances/{name}"))
         except Gone:
             return
+
+    def leftovers(self) -> tuple[Leftover, ...]:
+        """Disks of ours that no instance uses."""
+        query = {
+            "filter": f'name eq "{name_prefix(self._installation)}.*"',
+            "fields": leftovers.FIELDS,
+        }
+        with translated(self._scopes):
+            rows = [
+                row
+                for page in self._pages("disks", query)
+                for row in _items(page, "disks", f"{self._region}-")
+            ]
+        return leftovers.unused(rows, self._installation, self._now())
+
+    def remove(self, leftover: Leftover) -> None:
+        """Delete it."""
+        with translated(self._scopes):
+            path = self._path(f"zones/{leftover.place}/disks/{leftover.id}")
+            self._rest.write("DELETE", path)
 
     def notices(self) -> tuple[Notice, ...]:
         """The preemptions that the last listing showed; machines hear of their own besides."""

@@ -21,6 +21,7 @@ from hybrid.domain.job import Job, JobState, StopCause
 from hybrid.domain.plan import Decision
 from hybrid.simulation.drive import SIM_PACE, Control
 from hybrid.store.sql_store import SqlStore
+from providers.aws.requests import TAG_CLAIM, TAG_INSTALLATION
 from providers.gcp.names import instance_name
 from providers.sandbox.config import SpotPrice
 from providers.sandbox.gce.config import GceConfig
@@ -324,6 +325,42 @@ def test_a_warning_from_the_queue_stops_the_run_in_time_and_a_hint_stops_nothing
     assert first.stop_by is not None
     here.end_well()
     assert len(here.clouds.books()) == 2
+
+
+def test_disks_that_machines_left_behind_are_removed_and_told_and_foreign_ones_stay(
+    company,
+) -> None:
+    here = company("aws", "gcp")
+    ec2 = here.clouds.ec2.client("ec2")
+    here.submit(1)
+    here.end_well()
+    world = here.store.load(now=here.clouds.clock.now())
+    (claim,) = here.store.claims()
+    left, foreign = (
+        ec2.create_volume(
+            AvailabilityZone="us-east-1a",
+            Size=8,
+            TagSpecifications=[
+                {
+                    "ResourceType": "volume",
+                    "Tags": [
+                        {"Key": TAG_INSTALLATION, "Value": installation},
+                        {"Key": TAG_CLAIM, "Value": claim.id},
+                    ],
+                }
+            ],
+        )["VolumeId"]
+        for installation in ("sim", "somebody")
+    )
+    assert not world.claims
+    here.live(3)
+    there = {each["VolumeId"] for each in ec2.describe_volumes()["Volumes"]}
+    assert foreign in there
+    assert left not in there
+    told = [e for _, e in here.store.events() if e.what == "disk removed"]
+    assert [(e.subject, e.words) for e in told] == [
+        (left, f"a disk at aws that {claim.id} left behind")
+    ]
 
 
 def test_a_second_machine_under_one_tag_is_ended_and_the_first_goes_on(company) -> None:

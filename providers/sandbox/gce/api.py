@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 
 from providers.sandbox.gce.billing import skus
 from providers.sandbox.gce.catalogue import ACCELERATORS, TYPES
+from providers.sandbox.gce.disks import Disks
 from providers.sandbox.gce.inserts import Inserts
 from providers.sandbox.gce.listing import masked, matcher
 from providers.sandbox.gce.shown import Shown, machine_type
@@ -53,7 +54,7 @@ STATUS_BY_REASON: Final = MappingProxyType(
 
 _COMPUTE: Final = re.compile(r"/compute/v1/projects/([a-z0-9-]+)(?:/(.*))?")
 _ZONAL: Final = re.compile(
-    r"zones/([a-z0-9-]+)/(instances|operations)(?:/([a-zA-Z0-9-]+))?(?:/([A-Za-z]+))?"
+    r"zones/([a-z0-9-]+)/(instances|operations|disks)(?:/([a-zA-Z0-9-]+))?(?:/([A-Za-z]+))?"
 )
 
 
@@ -64,6 +65,7 @@ class GceApi:
         self._state = state
         self._inserts = Inserts(state)
         self._shown = Shown(state.config.project)
+        self._disks = Disks(state)
 
     def handle(self, environ: Environ) -> Reply | None:
         """Answer one call; None: the answer is lost."""
@@ -194,6 +196,10 @@ class GceApi:
                 )
             case ("GET", "instances", str(), "serialPort"):
                 return "instances.getSerialPortOutput", lambda _: self._console(zone, name)
+            case ("DELETE", "disks", str(), None):
+                return "disks.delete", lambda failing: self._once(
+                    query, (zone, collection, name), lambda: self._disks.delete(zone, name, failing)
+                )
             case ("GET" | "POST", "operations", str(), None | "wait"):
                 action = "zoneOperations.get" if verb is None else "zoneOperations.wait"
                 return action, lambda _: self._operation(zone, name, hold=verb == "wait")
@@ -295,6 +301,8 @@ class GceApi:
                     and each.visible_at <= now
                     and each.zone not in state.unreachable
                 ]
+            case "disks":
+                return list(self._disks.rows())
             case "operations":
                 newest = sorted(state.operations.values(), key=lambda o: (-o.began_at, -o.id))
                 return [(each.zone, self._shown.operation(each, now)) for each in newest]

@@ -51,7 +51,7 @@ class Shown:
             "name": operation.name,
             "zone": base,
             "operationType": operation.kind,
-            "targetLink": f"{base}/instances/{operation.target}",
+            "targetLink": f"{base}/{operation.collection}/{operation.target}",
             "targetId": str(operation.target_id),
             "status": "DONE" if done else "RUNNING",
             "progress": 100 if done else 0,

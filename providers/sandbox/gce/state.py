@@ -91,6 +91,7 @@ class GceOperation:
     done_at: float
     error: OperationError | None = None
     effect: Callable[[float], None] | None = None
+    collection: str = "instances"
 
     @property
     def name(self) -> str:
@@ -270,8 +271,10 @@ class GceState:
         error: OperationError | None = None,
         effect: Callable[[float], None] | None = None,
         done_at: float | None = None,
+        collection: str = "instances",
     ) -> GceOperation:
-        """An operation on an instance, or on one that never came to be (by name)."""
+        """An operation on an instance, or by name on one that never came to be or on something of
+        another ``collection``."""
         now = self.now()
         known = isinstance(instance, GceInstance)
         operation = GceOperation(
@@ -284,6 +287,7 @@ class GceState:
             done_at=now + self.config.operation_s if done_at is None else done_at,
             error=error,
             effect=effect,
+            collection=collection,
         )
         self.operations[operation.name] = operation
         self._pending.append(operation)

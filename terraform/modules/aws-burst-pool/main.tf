@@ -190,6 +190,7 @@ data "aws_iam_policy_document" "server" {
       "ec2:DescribeInstanceTypes",
       "ec2:DescribeInstanceTypeOfferings",
       "ec2:DescribeSpotPriceHistory",
+      "ec2:DescribeVolumes",
       "pricing:GetProducts",
       "servicequotas:ListServiceQuotas",
     ]
@@ -222,8 +223,8 @@ data "aws_iam_policy_document" "server" {
 
   statement {
     sid       = "EndItsOwn"
-    actions   = ["ec2:TerminateInstances", "ec2:GetConsoleOutput"]
-    resources = ["${local.account_arn}:instance/*"]
+    actions   = ["ec2:TerminateInstances", "ec2:GetConsoleOutput", "ec2:DeleteVolume"]
+    resources = ["${local.account_arn}:instance/*", "${local.account_arn}:volume/*"]
 
     condition {
       test     = "StringEquals"

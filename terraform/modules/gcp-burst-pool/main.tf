@@ -90,6 +90,8 @@ resource "google_project_iam_custom_role" "server" {
 
   permissions = [
     "compute.disks.create",
+    "compute.disks.delete",
+    "compute.disks.list",
     "compute.disks.setLabels",
     "compute.images.useReadOnly",
     "compute.instanceTemplates.useReadOnly",

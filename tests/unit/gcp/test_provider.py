@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,19 @@ from hybrid.agent.metadata import GceMetadata
 from hybrid.domain.ids import ClaimId, MachineId
 from hybrid.domain.job_spec import Market
 from hybrid.domain.pool_spec import POOL_SPEC, BurstPool
-from hybrid.ports.capacity import BootInfo, MachineState, NoticeKind
-from hybrid.ports.errors import CapacityUnavailable, InvalidRequest, OutcomeUnknown, QuotaExceeded
+from hybrid.ports.capacity import BootInfo, Leftover, MachineState, NoticeKind
+from hybrid.ports.errors import (
+    CapacityUnavailable,
+    Gone,
+    InUse,
+    InvalidRequest,
+    OutcomeUnknown,
+    QuotaExceeded,
+)
 from providers.conformance import JOIN_TOKEN, a_claim
 from providers.gcp import create
+from providers.gcp.leftovers import unused
+from providers.gcp.names import LABEL_CLAIM, LABEL_INSTALLATION, instance_name
 from providers.gcp.provider import GcpProvider
 from providers.sandbox.gce.cloud import GceCloud
 from providers.sandbox.gce.config import GceConfig
@@ -336,3 +346,50 @@ def test_a_good_launch_and_its_end_cost_three_calls(
 def test_without_a_project_nothing_is_set_up(sandbox: GceCloud) -> None:
     with pytest.raises(ValueError, match="no project"):
         create(name="gcp", region="us-central1", installation="i", endpoint_url=sandbox.url)
+
+
+def test_a_disk_that_its_template_keeps_is_left_over_and_can_be_removed(
+    sandbox: GceCloud, provider: GcpProvider, boot: BootInfo, clock: Clock
+) -> None:
+    kept = pool(sandbox, template={"id": "node"})
+    made = provider.launch(request(provider, kept, boot, "c-1"), JOIN_TOKEN)
+    gone = provider.launch(request(provider, pool(sandbox), boot, "c-2"), JOIN_TOKEN)
+    clock.at += 3600
+    provider.list_machines()
+    assert provider.leftovers() == (), "disks that are used"
+    in_use = Leftover(kind="disk", id=instance_name(boot.installation, ClaimId("c-1")), place=ZONE)
+    with pytest.raises(InUse):
+        provider.remove(in_use)
+    for machine in (made, gone):
+        provider.terminate(machine.id)
+    clock.at += 60
+    assert {each.state for each in provider.list_machines()} == {MachineState.ENDED}
+    (left,) = provider.leftovers()
+    assert (left.kind, left.place, left.claim_id) == ("disk", ZONE, "c-1")
+    provider.remove(left)
+    clock.at += 60
+    assert provider.leftovers() == ()
+    with pytest.raises(Gone):
+        provider.remove(left)
+    ends = [each for each in provider.list_machines() if each.id == made.id]
+    assert len(ends) == 1, "deleting a disk ends no machine again"
+
+
+def test_a_disk_that_is_being_made_or_is_somebody_elses_is_not_left_over(boot: BootInfo) -> None:
+    now = 1_790_000_000.0
+
+    def row(name: str, age_s: float, **fields: Any) -> dict[str, Any]:
+        made = f"{datetime.fromtimestamp(now - age_s, UTC):%Y-%m-%dT%H:%M:%SZ}"
+        return {"name": name, "zone": f"z/{ZONE}", "creationTimestamp": made, **fields}
+
+    ours = instance_name(boot.installation, ClaimId("c-1"))
+    assert unused([row(ours, 60)], boot.installation, now) == ()
+    (old,) = unused([row(ours, 700)], boot.installation, now)
+    assert old.claim_id == "c-1"
+    assert unused([row(ours, 700, users=["i"])], boot.installation, now) == ()
+    (foreign,) = unused(
+        [row("data", 700, labels={LABEL_INSTALLATION: "other", LABEL_CLAIM: "c-1"})],
+        boot.installation,
+        now,
+    )
+    assert foreign.claim_id is None, "the loop removes only what names a claim"
