@@ -25,6 +25,7 @@ from hybrid.ports.errors import (
     AuthFailed,
     CapacityUnavailable,
     Gone,
+    InUse,
     InvalidRequest,
     OutcomeUnknown,
     PortError,
@@ -206,8 +207,8 @@ EXPECTED = {
 @pytest.mark.parametrize(("code", "kind"), sorted(CODES.items()))
 def test_every_code_has_its_type_and_scope(code: str, kind: Kind) -> None:
     error = typed(code, "said so", SCOPES)
-    if kind is Kind.GONE:
-        assert isinstance(error, Gone)
+    if kind in (Kind.GONE, Kind.IN_USE):
+        assert type(error) is {Kind.GONE: Gone, Kind.IN_USE: InUse}[kind]
         return
     expected, scope = EXPECTED[kind]
     assert type(error) is expected
