@@ -38,11 +38,8 @@ class Duration:
 
     @property
     def p50_p90_s(self) -> tuple[float, float]:
-        """Both at once: hot, one of each for every job that waits."""
-        if self.sd_s <= _DEFINITE_S or self.mean_s <= _DEFINITE_S:
-            return self.mean_s, self.mean_s
-        mu, sigma = self._log()
-        return math.exp(mu), math.exp(mu + _Z90 * sigma)
+        """Both at once."""
+        return p50_p90(self.mean_s, self.sd_s)
 
     def probability_beyond(self, limit_s: float) -> float:
         """The chance that it takes longer than ``limit_s``."""
@@ -86,6 +83,15 @@ class Duration:
     def _log(self) -> tuple[float, float]:
         square = math.log1p((self.sd_s / self.mean_s) ** 2)
         return math.log(self.mean_s) - square / 2.0, math.sqrt(square)
+
+
+def p50_p90(mean_s: float, sd_s: float) -> tuple[float, float]:
+    """The median and the 90 % quantile of a duration. Hot: once for every job that waits."""
+    if sd_s <= _DEFINITE_S or mean_s <= _DEFINITE_S:
+        return mean_s, mean_s
+    square = math.log1p((sd_s / mean_s) ** 2)
+    mu = math.log(mean_s) - square / 2.0
+    return math.exp(mu), math.exp(mu + _Z90 * math.sqrt(square))
 
 
 def _below(z: float) -> float:

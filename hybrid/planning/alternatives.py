@@ -154,28 +154,27 @@ class Alternatives:
                 yield refused
 
     def in_line(
-        self, waiting: Waiting, start: Start, p50_s: float, p90_s: float
+        self, waiting: Waiting, start: Start, wait_s: float, p50_s: float, p90_s: float
     ) -> tuple[Alternative, tuple[Alternative, ...], Alternative | None]:
         """For a job that waits for owned GPUs, without a deadline and without a machine chosen: the
         option of waiting there, all options with it among them, and the cheapest of the others.
-        ``p50_s`` and ``p90_s`` are those of the wait.
+        ``start`` is its own or one like it; the wait is given.
 
         Hot: once for each job that waits; but for the wait, all is that of its class.
         """
-        cls, wait, run = waiting.cls, start.wait, start.run
-        type_ = start.type
+        cls, run, type_ = waiting.cls, start.run, start.type
         key = (cls.index, type_.pool, type_.rate_micros_per_hour, run.mean_s, start.model)
         line = self._in_line.get(key)
         if line is None:
             line = self._in_line[key] = self._line(waiting, start)
-        waits = CostTerm(name=WAITING, micros=cost_micros(cls.value_micros_per_hour, wait.mean_s))
+        waits = CostTerm(name=WAITING, micros=cost_micros(cls.value_micros_per_hour, wait_s))
         now = self.ws.now
         here = Alternative(
             option=line.option,
             label=line.label,
             start_p50_at=now + p50_s,
             start_p90_at=now + self._calibrated(type_.pool, p50_s, p90_s),
-            finish_at=now + (wait.mean_s + run.mean_s),
+            finish_at=now + (wait_s + run.mean_s),
             terms=(line.energy, waits, line.running),
             speed=line.speed,
         )

@@ -222,8 +222,11 @@ class Bursting:
         """Jobs that a cloud may be worth it for, if others gain as much as ``relief`` says."""
         best: dict[int, tuple[CloudOption, Offer, int] | None] = {}
         found = []
+        follows = schedule.starts.follows
         for position, waiting in enumerate(self.waiting):
             id_ = waiting.job_id
+            if waiting.cls.deadline_at is None and follows(id_):
+                continue  # in a column with others
             if id_ in self.bursts or id_ in self._staying or id_ in self._given:
                 continue
             adoption = self.adoptions.get(id_)
@@ -231,8 +234,6 @@ class Bursting:
                 continue
             if waiting.ready_at > self.ws.now and self.ws.moving(id_) is None:
                 continue
-            if waiting.cls.deadline_at is None and schedule.starts.follows(id_):
-                continue  # in a column with others
             start = schedule.starts.get(id_)
             if start is not None and start.type.held:
                 continue

@@ -19,6 +19,7 @@ from hybrid.domain.reasons import (
 )
 from hybrid.domain.run import Run
 from hybrid.estimation.spot_value import Machine
+from hybrid.estimation.waits import p50_p90
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.alternatives import STAY, Alternatives, cheapest, chosen_option
 from hybrid.planning.awaited import Awaited
@@ -121,21 +122,22 @@ class Explainer:
 
     def _pending(self, waiting: Waiting) -> Decision:
         id_, outcome = waiting.job_id, self.outcome
-        start = outcome.schedule.starts.get(id_)
         burst = outcome.bursts.get(id_)
         placed = outcome.placed.get(id_)
         adoption = outcome.adoptions.get(id_)
+        wait = outcome.schedule.starts.wait(id_)
         if (
-            start is not None
-            and waiting.cls.deadline_at is None
-            and not start.type.held
+            wait is not None
             and burst is None
             and placed is None
             and adoption is None
+            and waiting.cls.deadline_at is None
+            and not wait[0].type.held
             and id_ not in outcome.preemptions
             and waiting.ready_at <= self.ws.now
         ):
-            return self._in_line(waiting, start)
+            return self._in_line(waiting, *wait)
+        start = outcome.schedule.starts.get(id_)
         home = burst.instead if burst is not None else start
         if placed is not None:
             home = placed[0]
@@ -212,10 +214,12 @@ class Explainer:
             chosen = f"claim:{names[0]}"
         return self._decision(id_, Verdict.BURST, str(reason), chosen, alternatives, reason)
 
-    def _in_line(self, waiting: Waiting, start: Start) -> Decision:
-        """A job that waits for owned GPUs and nothing else. Hot: most jobs of a long queue do."""
-        p50_s, p90_s = start.wait.p50_p90_s
-        here, options, best = self.options.in_line(waiting, start, p50_s, p90_s)
+    def _in_line(self, waiting: Waiting, start: Start, later_s: float) -> Decision:
+        """A job that waits for owned GPUs and nothing else, until ``start`` or so much later. Hot:
+        most jobs of a long queue do."""
+        wait_s = start.wait.mean_s + later_s
+        p50_s, p90_s = p50_p90(wait_s, start.wait.sd_s)
+        here, options, best = self.options.in_line(waiting, start, wait_s, p50_s, p90_s)
         reason = self._awaits(waiting, start, p50_s)
         return Decision(
             job_id=waiting.job_id,
@@ -315,11 +319,12 @@ class Explainer:
         """How many jobs that wait for the same pool are served before each."""
         ahead: dict[JobId, int] = {}
         counts: dict[PoolName, int] = {}
+        starts, now = self.outcome.schedule.starts, self.ws.now
         for waiting in self.outcome.waiting:
-            start = self.outcome.schedule.starts.get(waiting.job_id)
-            if start is None or start.at <= self.ws.now:
+            wait = starts.wait(waiting.job_id)
+            if wait is None or wait[0].at + wait[1] <= now:
                 continue
-            pool = start.type.pool
+            pool = wait[0].type.pool
             ahead[waiting.job_id] = counts.get(pool, 0)
             counts[pool] = ahead[waiting.job_id] + 1
         return ahead

@@ -72,7 +72,7 @@ def preempt(
 ) -> dict[JobId, Preemption]:
     """Plan the stops that pay; returns what was decided for which job. Jobs that wait for their
     machines, or are ``leaving`` for a cloud, take nobody's place."""
-    if not ws.policy.preemption.enabled:
+    if not ws.policy.preemption.enabled or not _anybody_may(ws):
         return {}
     team_gpus = local_gpus(ws)
     known: dict[tuple[int, str], bool] = {}
@@ -149,6 +149,13 @@ def may_preempt(ws: Workspace, jobs: Iterable[JobId]) -> bool:
     return any(
         class_of(job, ws.policy).preempts or preemption.reclaims(job, ws.policy, team_gpus)
         for job in found
+    )
+
+
+def _anybody_may(ws: Workspace) -> bool:
+    """Whether the policy lets anybody at all take the place of runs. Hot: mostly it does not."""
+    return any(team.guaranteed_gpus > 0 for team in ws.policy.teams.values()) or any(
+        class_of(cls.sample, ws.policy).preempts for cls in ws.classes.all
     )
 
 

@@ -14,7 +14,7 @@ from hybrid.domain.offer import Offer, offer_id
 from hybrid.domain.pool_spec import BurstPool, LocalPool
 from hybrid.domain.snapshot import Pool
 from hybrid.hardware import MODELS, MachineType, machine_types
-from hybrid.planning.fit import Shape, node_shape, offer_shape
+from hybrid.planning.fit import Shape, node_facts, node_shape, offer_shape
 from hybrid.topology import preset
 
 
@@ -64,6 +64,7 @@ def supply(
     listed: dict[PoolName, list[Offer]] = {}
     for offer in offers:
         listed.setdefault(offer.pool, []).append(offer)
+    shapes = _Shapes()
     local: list[Site] = []
     cloud: list[Site] = []
     unclear: list[Unclear] = []
@@ -71,11 +72,11 @@ def supply(
         spec = pool.spec
         if isinstance(spec, LocalPool):
             here = by_pool.get(pool.name, [])
-            local += _local_sites(spec, here)
+            local += _local_sites(spec, here, shapes)
             if not here or f"engine:{spec.engine}" in unknown:
                 unclear.append(Unclear(spec))
         else:
-            found, undescribed = _cloud_sites(spec, listed.get(pool.name, []))
+            found, undescribed = _cloud_sites(spec, listed.get(pool.name, []), shapes)
             cloud += found
             if undescribed:
                 unclear.append(Unclear(spec, undescribed))
@@ -84,19 +85,45 @@ def supply(
     return Supply(sites, tuple(unclear), tuple(sorted(models)))
 
 
-def _local_sites(pool: LocalPool, nodes: list[Node]) -> Iterator[Site]:
-    """One site per shape. A sick device may recover, so all count as working."""
+class _Shapes:
+    """One object for all machines of one shape. Hot: these are compared by value otherwise."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[Shape, Shape] = {}
+        self._by_facts: dict[tuple[object, ...], Shape] = {}
+
+    def of_node(self, node: Node) -> Shape:
+        """A node's shape. A sick device may recover, so all count as working."""
+        facts = node_facts(node)
+        found = self._by_facts.get(facts)
+        if found is None:
+            healthy = (1 << len(node.gpus)) - 1
+            found = self._one(replace(node_shape(node), healthy=healthy))
+            self._by_facts[facts] = found
+        return found
+
+    def of_offer(self, offer: Offer) -> Shape:
+        """An offer's shape."""
+        return self._one(offer_shape(offer))
+
+    def _one(self, shape: Shape) -> Shape:
+        return self._shapes.setdefault(shape, shape)
+
+
+def _local_sites(pool: LocalPool, nodes: list[Node], shapes: _Shapes) -> Iterator[Site]:
+    """One site per shape."""
     alike: dict[Shape, list[Node]] = {}
     for node in sorted(nodes, key=lambda n: n.id):
-        shape = replace(node_shape(node), healthy=(1 << len(node.gpus)) - 1)
-        alike.setdefault(shape, []).append(node)
+        alike.setdefault(shapes.of_node(node), []).append(node)
     for shape, members in alike.items():
         name = members[0].hostname or members[0].id
         others = f" and {len(members) - 1} like it" if len(members) > 1 else ""
         yield Site(shape, f"{name}{others} in pool {pool.name}", len(members), pool)
 
 
-def _cloud_sites(pool: BurstPool, listed: list[Offer]) -> tuple[list[Site], tuple[Offer, ...]]:
+def _cloud_sites(
+    pool: BurstPool, listed: list[Offer], shapes: _Shapes
+) -> tuple[list[Site], tuple[Offer, ...]]:
     """The pool's machine types, as listed or else from the catalogue; and stand-ins, one per
     market, when a type is in neither."""
     offers = list(listed)
@@ -114,7 +141,9 @@ def _cloud_sites(pool: BurstPool, listed: list[Offer]) -> tuple[list[Site], tupl
     distinct = {(o.machine_type, o.market): o for o in sorted(offers, key=lambda o: o.id)}
     most = pool.ceilings.machines
     sites = [
-        Site(offer_shape(o), f"{o.machine_type} ({o.market}) in pool {pool.name}", most, pool, o)
+        Site(
+            shapes.of_offer(o), f"{o.machine_type} ({o.market}) in pool {pool.name}", most, pool, o
+        )
         for _, o in sorted(distinct.items())
     ]
     return sites, undescribed

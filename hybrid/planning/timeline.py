@@ -93,8 +93,10 @@ class Timeline:
                 if k == n or times[k] >= end:
                     if usable is None or usable(mask):
                         return start, mask, self.variance[i] if start == begins else 0.0
+                    k = i
                     break
-            i += 1
+            # where too little is free by itself, no earlier start gets across
+            i = k + 1 if k > i and (allowed & masks[k]).bit_count() < count else i + 1
         return None
 
     def free_throughout(

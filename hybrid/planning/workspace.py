@@ -25,9 +25,8 @@ from hybrid.estimation.waits import Duration
 from hybrid.ledger import caps
 from hybrid.ledger.caps import falls_under
 from hybrid.planning.classes import Classes, JobClass
-from hybrid.planning.fit import Fit, Shape, fits, node_shape, stated_speed
+from hybrid.planning.fit import Fit, Shape, fits, node_facts, node_shape, stated_speed
 from hybrid.planning.instances import Instances
-from hybrid.planning.parting import parting_of
 from hybrid.planning.timeline import Timeline
 from policies import burst as burst_rules
 from policies import placement
@@ -323,7 +322,7 @@ class Workspace:
                 claim = self.snapshot.claims.get(node.claim_id)
             if not self._takes_runs(node, claim):
                 continue
-            raw = _raw_shape(node)
+            raw = node_facts(node)
             shape = shapes.get(raw)
             if shape is None:
                 shape = shapes[raw] = node_shape(node)
@@ -451,22 +450,6 @@ class Workspace:
                         ends.get((index, device), 0.0), self.now + left.mean_s
                     )
         self.shared_until = ends
-
-
-def _raw_shape(node: Node) -> tuple[object, ...]:
-    # hot: once per node; devices are compared by value, not by building a shape first
-    return (
-        node.links_gbps,
-        node.cpus,
-        node.memory_gib,
-        node.architecture,
-        node.container_runtimes,
-        tuple([
-            (gpu.model, gpu.memory_gib, gpu.numa, gpu.healthy, gpu.id.startswith("MIG-"))
-            for gpu in node.gpus
-        ]),
-        parting_of(node),
-    )  # fmt: skip
 
 
 def job_ref(job: Job) -> RowRef:
