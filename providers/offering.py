@@ -61,7 +61,7 @@ def offers(pools: Sequence[BurstPool], region: Region) -> Offers:
     usable: list[Offer] = []
     ignored: list[tuple[str, str]] = []
     for pool in pools:
-        for zone, machine_type, market in _combinations(pool):
+        for zone, machine_type, market in combinations(pool):
             name = offer_id(PoolName(pool.name), zone, machine_type, market)
             found = _offer(pool, zone, machine_type, market, region)
             if isinstance(found, Offer):
@@ -71,7 +71,8 @@ def offers(pools: Sequence[BurstPool], region: Region) -> Offers:
     return Offers(tuple(usable), tuple(ignored))
 
 
-def _combinations(pool: BurstPool) -> Iterator[tuple[str, str, Market]]:
+def combinations(pool: BurstPool) -> Iterator[tuple[str, str, Market]]:
+    """Zone, machine type and market of each offer that a pool can have."""
     for zone in pool.zones:
         for machine_type in pool.machine_types:
             for market in pool.markets:

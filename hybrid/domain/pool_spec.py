@@ -111,6 +111,20 @@ class LeaseTerms(Written):
     )
 
 
+class Gangs(Written):
+    """How the machines of one gang are placed and linked; for providers of kind `aws`."""
+
+    placement_group: bool = Field(
+        default=False,
+        description="Each gang gets a cluster placement group of its own, removed after it.",
+    )
+    efa: bool = Field(
+        default=False,
+        description="Machines of a gang get all Elastic Fabric Adapters that their type has; the"
+        " template's `security_groups` are named then.",
+    )
+
+
 class BurstPool(Written):
     """A template of cloud machines with ceilings."""
 
@@ -138,6 +152,7 @@ class BurstPool(Written):
     ceilings: Ceilings = Field(description="Limits that hold whatever budgets say.")
     boot: Boot = Field(default=Boot(), description="How long machines take to join.")
     lease: LeaseTerms = Field(default=LeaseTerms(), description="How far ahead they are paid for.")
+    gangs: Gangs = Field(default=Gangs(), description="How machines of one gang are linked.")
     idle_after: Seconds = Field(default=300, description="An idle machine ends after this long.")
     notice: Seconds = Field(
         default=120, description="Warning before a spot machine is taken; its provider's word."
@@ -167,6 +182,13 @@ class BurstPool(Written):
         names = [zone.name for zone in self.zones]
         if len(set(names)) != len(names):
             raise ValueError("a zone is listed twice")
+        return self
+
+    @model_validator(mode="after")
+    def _groups_for_adapters(self) -> Self:
+        # EC2 takes no security groups beside network interfaces, so a template cannot bring them
+        if self.gangs.efa and not self.template.security_groups:
+            raise ValueError("gangs.efa needs template.security_groups")
         return self
 
 

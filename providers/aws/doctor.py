@@ -107,10 +107,39 @@ def examine(
     found += [
         dry("DescribeVolumes", "find disks that machines left behind", ec2.describe_volumes),
         dry("DeleteVolume", "delete those", ec2.delete_volume, VolumeId=NO_VOLUME),
+        dry(
+            "DescribePlacementGroups",
+            "find groups of gangs that are over",
+            ec2.describe_placement_groups,
+        ),
     ]
+    for pool in pools:
+        if pool.gangs.placement_group:
+            found += _grouping(dry, ec2, installation)
+            break
     if clients.sqs is not None:
         found += _listening(clients, scopes)
     return tuple(found)
+
+
+def _grouping(dry: Callable[..., Permission], ec2: Any, installation: str) -> list[Permission]:
+    tags = [{"Key": TAG_INSTALLATION, "Value": installation}]
+    return [
+        dry(
+            "CreatePlacementGroup",
+            "place the machines of a gang together",
+            ec2.create_placement_group,
+            GroupName="hybrid-doctor",
+            Strategy="cluster",
+            TagSpecifications=[{"ResourceType": "placement-group", "Tags": tags}],
+        ),
+        dry(
+            "DeletePlacementGroup",
+            "remove their group after them",
+            ec2.delete_placement_group,
+            GroupName="hybrid-doctor",
+        ),
+    ]
 
 
 def _listening(clients: Clients, scopes: Scopes) -> list[Permission]:

@@ -56,6 +56,7 @@ CODES: Final = MappingProxyType(
         "UnfulfillableCapacity": Kind.CAPACITY_OFFER,
         "Unsupported": Kind.CAPACITY_OFFER,
         "SpotMaxPriceTooLow": Kind.CAPACITY_OFFER,
+        "PlacementGroupLimitExceeded": Kind.CAPACITY_OFFER,
         "InsufficientFreeAddressesInSubnet": Kind.CAPACITY_ZONE,
         "MaxFleetCountExceeded": Kind.QUOTA,
         "VcpuLimitExceeded": Kind.QUOTA,
@@ -99,10 +100,16 @@ CODES: Final = MappingProxyType(
         "InvalidInstanceID.NotFound": Kind.GONE,
         "InvalidInstanceID.Malformed": Kind.GONE,
         "InvalidVolume.NotFound": Kind.GONE,
+        "InvalidPlacementGroup.Unknown": Kind.GONE,
+        "InvalidPlacementGroup.InUse": Kind.IN_USE,
         "VolumeInUse": Kind.IN_USE,
         "IncorrectState": Kind.IN_USE,
     }
 )
+
+
+GROUP_EXISTS: Final = "InvalidPlacementGroup.Duplicate"
+"""Whoever makes a group that is there already has what it wants."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,9 @@
-"""Volumes that did not go with their instances.
+"""Volumes that did not go with their instances, and placement groups of gangs.
 
 The root disk of the template goes with its instance, which is what EC2 confirms by not listing it.
 One that is there all the same (a template that keeps it, a deletion that failed) costs money until
-somebody sees it.
+somebody sees it. A placement group costs nothing and counts against a quota; EC2 removes none by
+itself.
 """
 
 from __future__ import annotations
@@ -12,9 +13,10 @@ from typing import Any, Final
 from hybrid.domain.ids import ClaimId
 from hybrid.ports.capacity import Leftover
 from providers.aws.errors import Scopes, translated
-from providers.aws.requests import TAG_CLAIM, TAG_INSTALLATION
+from providers.aws.requests import TAG_CLAIM, TAG_GANG, TAG_INSTALLATION
 
 VOLUME: Final = "disk"
+GROUP: Final = "placement group"
 
 
 def volumes(ec2: Any, installation: str, scopes: Scopes) -> tuple[Leftover, ...]:
@@ -32,12 +34,27 @@ def volumes(ec2: Any, installation: str, scopes: Scopes) -> tuple[Leftover, ...]
     return tuple(_volume(row) for row in rows)
 
 
+def _tags(row: dict[str, Any]) -> dict[str, str]:
+    return {tag["Key"]: tag["Value"] for tag in row.get("Tags", ())}
+
+
 def _volume(row: dict[str, Any]) -> Leftover:
-    tags = {tag["Key"]: tag["Value"] for tag in row.get("Tags", ())}
-    claim = tags.get(TAG_CLAIM)
+    claim = _tags(row).get(TAG_CLAIM)
     return Leftover(
         kind=VOLUME,
         id=row["VolumeId"],
         place=row.get("AvailabilityZone", ""),
         claim_id=ClaimId(claim) if claim else None,
+    )
+
+
+def groups(ec2: Any, installation: str, scopes: Scopes) -> tuple[Leftover, ...]:
+    """Placement groups of this installation. EC2 does not list whether one is in use."""
+    filters = [{"Name": f"tag:{TAG_INSTALLATION}", "Values": [installation]}]
+    with translated(scopes):
+        rows = ec2.describe_placement_groups(Filters=filters)["PlacementGroups"]
+    return tuple(
+        Leftover(kind=GROUP, id=row["GroupName"], gang=_tags(row).get(TAG_GANG, ""))
+        for row in rows
+        if row["State"] in ("available", "pending")
     )

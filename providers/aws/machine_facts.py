@@ -22,6 +22,16 @@ def facts(listing: Iterable[Mapping[str, Any]]) -> dict[str, MachineFacts]:
     return found
 
 
+def fabric_adapters(listing: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many Elastic Fabric Adapters a machine of each type can have, 0 for those without."""
+    found = {}
+    for row in listing:
+        network = row.get("NetworkInfo", {})
+        most = int(network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 1))
+        found[str(row["InstanceType"])] = most if network.get("EfaSupported") else 0
+    return found
+
+
 def _facts(row: Mapping[str, Any]) -> MachineFacts | None:
     architectures = row.get("ProcessorInfo", {}).get("SupportedArchitectures", ["x86_64"])
     cpus = float(row["VCpuInfo"]["DefaultVCpus"])

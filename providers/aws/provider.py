@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import MachineId
@@ -18,7 +19,7 @@ from hybrid.ports.capacity import BootInfo, Leftover, Machine, Notice, Offers, P
 from hybrid.ports.errors import AuthFailed, Gone, OutcomeUnknown
 from providers.aws import leftovers, machine_facts, requests
 from providers.aws.doctor import Clients, examine
-from providers.aws.errors import Scopes, translated
+from providers.aws.errors import GROUP_EXISTS, Scopes, translated
 from providers.aws.machines import machine
 from providers.aws.notices import NoticeQueue
 from providers.aws.prices import Prices
@@ -90,6 +91,7 @@ class AwsProvider:
         self._lock = threading.Lock()
         self._facts: dict[str, MachineFacts] = {}
         self._sold: dict[str, frozenset[tuple[str, str]]] = {}
+        self._adapters: dict[str, int] = {}
 
     @property
     def name(self) -> str:
@@ -143,11 +145,16 @@ class AwsProvider:
 
     def prepare(self, claim: Claim, pool: BurstPool, boot: BootInfo) -> str:
         """The complete RunInstances request of a claim, as JSON."""
-        return requests.prepare(claim, pool, boot)
+        with self._lock:
+            adapters = self._adapters.get(claim.offer.machine_type, 0)
+        return requests.prepare(claim, pool, boot, adapters=adapters)
 
     def launch(self, request: str, join_token: str) -> Machine:
-        """Run the instance of a prepared request."""
+        """Run the instance of a prepared request, its gang's placement group first."""
         parameters = requests.parameters(request, join_token)
+        group = requests.placement_group(request)
+        if group is not None:
+            self._ensure_group(group, self._launch_scopes(parameters))
         with translated(self._launch_scopes(parameters)):
             answer = self._writes.run_instances(**parameters)
         if not answer["Instances"]:
@@ -163,13 +170,19 @@ class AwsProvider:
             return
 
     def leftovers(self) -> tuple[Leftover, ...]:
-        """Volumes of ours that are attached to nothing."""
-        return leftovers.volumes(self._reads, self._installation, self._scopes)
+        """Volumes of ours that are attached to nothing, and placement groups of gangs."""
+        return (
+            *leftovers.volumes(self._reads, self._installation, self._scopes),
+            *leftovers.groups(self._reads, self._installation, self._scopes),
+        )
 
     def remove(self, leftover: Leftover) -> None:
         """Delete it."""
         with translated(self._scopes):
-            self._writes.delete_volume(VolumeId=leftover.id)
+            if leftover.kind == leftovers.GROUP:
+                self._writes.delete_placement_group(GroupName=leftover.id)
+            else:
+                self._writes.delete_volume(VolumeId=leftover.id)
 
     def notices(self) -> tuple[Notice, ...]:
         """What the queue of notices brought, if there is one; EC2 tells its machines themselves
@@ -199,6 +212,15 @@ class AwsProvider:
         except AuthFailed:
             machines = []  # what is missing is told below
         return examine(self._clients, pools, self._installation, machines, self._scopes)
+
+    def _ensure_group(self, group: dict[str, Any], scopes: Scopes) -> None:
+        """Its name is derived, so that of each of the gang's machines the first makes it."""
+        with translated(scopes):
+            try:
+                self._writes.create_placement_group(**group)
+            except ClientError as error:
+                if error.response.get("Error", {}).get("Code") != GROUP_EXISTS:
+                    raise
 
     def _launch_scopes(self, parameters: dict[str, Any]) -> Scopes:
         tags = {t["Key"]: t["Value"] for t in parameters["TagSpecifications"][0]["Tags"]}
@@ -240,5 +262,6 @@ class AwsProvider:
             ]
         with self._lock:
             self._facts |= machine_facts.facts(rows)
+            self._adapters |= machine_facts.fabric_adapters(rows)
             for each in new:
                 self._sold[each] = frozenset(pair for pair in offered if pair[0] == each)

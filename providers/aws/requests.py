@@ -24,21 +24,76 @@ TAG_TOKEN = "hybrid:token"
 TAG_POOL = "hybrid:pool"
 TAG_TEAM = "hybrid:team"
 TAG_ZONE = "hybrid:zone"
+TAG_GANG = "hybrid:gang"
 
 USER_DATA_LIMIT = 16_384
 """Bytes of user data that EC2 accepts, before base64."""
 
 
-def prepare(claim: Claim, pool: BurstPool, boot: BootInfo) -> str:
-    """The request of a claim. Raises ValueError when its user data is too large for EC2."""
+def prepare(claim: Claim, pool: BurstPool, boot: BootInfo, *, adapters: int = 0) -> str:
+    """The request of a claim; ``adapters`` is how many Elastic Fabric Adapters its machine type
+    has. Raises ValueError when its user data is too large for EC2."""
     user_data = render(claim, pool, boot, cloud="aws")
     if len(user_data.encode()) > USER_DATA_LIMIT - 128:
         raise ValueError(
             f"user data of pool {pool.name} is {len(user_data.encode())} bytes;"
             f" EC2 takes {USER_DATA_LIMIT}"
         )
-    request = {"params": _params(claim, pool, boot), "user_data": user_data}
+    params = _params(claim, pool, boot)
+    request: dict[str, Any] = {"params": params, "user_data": user_data}
+    if claim.gang and pool.gangs.efa and adapters:
+        params |= _with_adapters(params, adapters)
+        for key in ("SecurityGroupIds", "SubnetId"):
+            params.pop(key, None)
+    if claim.gang and pool.gangs.placement_group:
+        group = group_name(boot.installation, claim.gang)
+        params["Placement"] = {**params.get("Placement", {}), "GroupName": group}
+        request["placement_group"] = _group(claim, boot, group)
     return json.dumps(request, sort_keys=True)
+
+
+def group_name(installation: str, gang: str) -> str:
+    """The name of a gang's placement group."""
+    return f"hybrid-{installation}-{gang}"[:255]
+
+
+def placement_group(request: str) -> dict[str, Any] | None:
+    """The keyword arguments of ``create_placement_group`` of a stored request, if it wants one."""
+    group: dict[str, Any] | None = json.loads(request).get("placement_group")
+    return group
+
+
+def _group(claim: Claim, boot: BootInfo, name: str) -> dict[str, Any]:
+    tags = {TAG_INSTALLATION: boot.installation, TAG_GANG: claim.gang, TAG_POOL: claim.pool}
+    listed = [{"Key": key, "Value": value} for key, value in tags.items()]
+    return {
+        "GroupName": name,
+        "Strategy": "cluster",
+        "TagSpecifications": [{"ResourceType": "placement-group", "Tags": listed}],
+    }
+
+
+def _with_adapters(params: Mapping[str, Any], adapters: int) -> dict[str, Any]:
+    """One interface on each network card. The first carries IP; the others carry EFA alone, and so
+    take no address of the subnet ("Maximize network bandwidth on Amazon EC2 instances with multiple
+    network cards", EC2 user guide)."""
+    common: dict[str, Any] = {
+        "Groups": params["SecurityGroupIds"],
+        "DeleteOnTermination": True,
+    }
+    if "SubnetId" in params:
+        common["SubnetId"] = params["SubnetId"]
+    return {
+        "NetworkInterfaces": [
+            {
+                "NetworkCardIndex": card,
+                "DeviceIndex": 0 if card == 0 else 1,
+                "InterfaceType": "efa" if card == 0 else "efa-only",
+                **common,
+            }
+            for card in range(adapters)
+        ]
+    }
 
 
 def parameters(request: str, join_token: str) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from hybrid.domain.claim import Claim
-from hybrid.domain.ids import MachineId
+from hybrid.domain.ids import MachineId, PoolName
 from hybrid.domain.job_spec import Market
-from hybrid.domain.offer import Quota
+from hybrid.domain.offer import Quota, offer_id
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import BootInfo, Leftover, Machine, Notice, Offers, Permission
 from hybrid.ports.errors import Gone, InvalidRequest, OutcomeUnknown
@@ -23,7 +23,7 @@ from providers.gcp.permissions import PERMISSIONS
 from providers.gcp.prices import Prices
 from providers.gcp.rest import COMPUTE, RESOURCES, Rest, translated
 from providers.kept import default_cache_dir
-from providers.offering import MachineFacts, Region, offers
+from providers.offering import MachineFacts, Region, combinations, offers
 
 CONSOLE_LIMIT: Final = 65_536
 LAUNCH_S: Final = 45.0
@@ -100,7 +100,12 @@ class GcpProvider:
         return 3_000.0
 
     def offers(self, pools: Sequence[BurstPool]) -> Offers:
-        """What the pools could get now, priced."""
+        """What the pools could get now, priced. What a pool asks for gangs that Compute Engine does
+        not have is told with its offers, all of them ignored."""
+        odd = [pool for pool in pools if pool.gangs.efa or pool.gangs.placement_group]
+        if odd:
+            rest = self.offers([pool for pool in pools if pool not in odd])
+            return Offers(rest.usable, (*rest.ignored, *_ignored(odd)))
         written = sorted({each for pool in pools for each in pool.machine_types})
         if not written:
             return Offers(())
@@ -375,6 +380,13 @@ class GcpProvider:
                     if (row.get("labels") or {}).get(LABEL_INSTALLATION) == self._installation:
                         return machines.last_part(row["zone"]), str(row["name"])
         return None
+
+
+def _ignored(pools: Sequence[BurstPool]) -> Iterator[tuple[str, str]]:
+    why = "its pool asks for gangs what Compute Engine does not have: `gangs` is for EC2"
+    for pool in pools:
+        for zone, machine_type, market in combinations(pool):
+            yield str(offer_id(PoolName(pool.name), zone, machine_type, market)), why
 
 
 def _items(page: Mapping[str, Any], kind: str, zone_prefix: str) -> Iterator[Mapping[str, Any]]:

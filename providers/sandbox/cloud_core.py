@@ -129,6 +129,7 @@ class CloudCore:
                 visible_at=at + self.config.listing_lag_s,
                 user_data=user_data_of(moto_instance),
                 max_price_micros=order.max_price_micros,
+                group=order.group,
                 moto=moto_instance,
             )
             stamp_launch(moto_instance, at=at, state="pending", spot=order.market is Market.SPOT)

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from providers.sandbox import ec2_wire as wire
+from providers.sandbox import placement_groups
 from providers.sandbox.cloud_core import CloudCore, UnknownInstance, WrongState
 from providers.sandbox.config import FaultRule, Market
 from providers.sandbox.ec2_wire import AwsRequest
 from providers.sandbox.fleet import create_instant_fleet
-from providers.sandbox.instances import Instance
+from providers.sandbox.instances import Instance, InstanceState
 from providers.sandbox.launch import Refused
+from providers.sandbox.placement_groups import PlacementGroups
 from providers.sandbox.prices import to_usd
 from providers.sandbox.wsgi import Environ, Reply, WsgiApp, call_buffered
 
@@ -52,6 +54,9 @@ class Ec2Gate:
         self._moto = moto
         self._console = console
         self._tokens: dict[str, Redeemed] = {}
+        self._groups = PlacementGroups(
+            lambda: {i.group for i in core.instances if i.state is not InstanceState.TERMINATED}
+        )
 
     def handle(self, environ: Environ, request: AwsRequest) -> Reply:
         """Answer one EC2 call."""
@@ -99,6 +104,8 @@ class Ec2Gate:
                 return self._change_states(action, parameters)
             if action == "DescribeSpotPriceHistory":
                 return self._spot_price_history(parameters)
+            if action in placement_groups.ACTIONS:
+                return self._groups.act(action, parameters)
             if action == "GetConsoleOutput":
                 return self._console_output(parameters)
             if action in LISTINGS:
@@ -154,6 +161,8 @@ class Ec2Gate:
         """RunInstances itself, without memory. Called under the lock. Raises ``Refused``."""
         core = self._core
         order = core.desk.read(parameters)
+        if order.group:
+            self._groups.require(order.group)
         zone, count = core.desk.grant(order, core.now())
         told = {
             **parameters,

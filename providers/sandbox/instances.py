@@ -84,6 +84,7 @@ class Instance:
     notice_at: float | None = None
     interruption_at: float | None = None
     rebalance_at: float | None = None
+    group: str = ""
     starts: int = 0
 
     @property

@@ -34,7 +34,8 @@ class Refused(Exception):
 class LaunchOrder:
     """A RunInstances request with its launch template folded in.
 
-    ``zone`` None lets the cloud choose. ``max_price_micros`` None: up to the list price.
+    ``zone`` None lets the cloud choose; ``group`` is a placement group.
+    ``max_price_micros`` None: up to the list price.
     """
 
     machine_type: MachineType
@@ -46,6 +47,7 @@ class LaunchOrder:
     subnet_id: str | None
     shutdown_behaviour: str
     has_interfaces: bool
+    group: str = ""
 
 
 class LaunchDesk:
@@ -100,6 +102,7 @@ class LaunchDesk:
                 or "stop"
             ),
             has_interfaces=any(key.startswith("NetworkInterface.") for key in parameters),
+            group=parameters.get("Placement.GroupName", ""),
         )
 
     def grant(self, order: LaunchOrder, now: float) -> tuple[str, int]:

@@ -363,6 +363,22 @@ def test_disks_that_machines_left_behind_are_removed_and_told_and_foreign_ones_s
     ]
 
 
+def test_a_gangs_placement_group_goes_after_the_gang(company) -> None:
+    here = company("aws", gangs={"placement_group": True})
+    ec2 = here.clouds.ec2.client("ec2")
+    here.submit(1, minutes=5, resources={"gpus": 1, "nodes": 2})
+    here.until(lambda: here.job().state is JobState.RUNNING)
+    here.live(3)
+    (group,) = ec2.describe_placement_groups()["PlacementGroups"]
+    (gang,) = {claim.gang for claim in here.store.claims()}
+    assert group["GroupName"] == f"hybrid-sim-{gang}"
+    here.end_well()
+    here.live(2)
+    assert ec2.describe_placement_groups()["PlacementGroups"] == []
+    told = [e.words for _, e in here.store.events() if e.what == "placement group removed"]
+    assert told == [f"a placement group at aws that {gang} left behind"]
+
+
 def test_a_second_machine_under_one_tag_is_ended_and_the_first_goes_on(company) -> None:
     here = company("aws")
     here.submit(1, minutes=20)

@@ -25,6 +25,16 @@ resource "aws_vpc_security_group_egress_rule" "out" {
   cidr_ipv4         = "0.0.0.0/0"
 }
 
+# Adapters' traffic is let out by a rule that names the group itself, and by no other.
+resource "aws_vpc_security_group_egress_rule" "gang" {
+  count = var.efa ? 1 : 0
+
+  security_group_id            = aws_security_group.nodes.id
+  description                  = "Ranks of one gang"
+  ip_protocol                  = "-1"
+  referenced_security_group_id = aws_security_group.nodes.id
+}
+
 resource "aws_vpc_security_group_ingress_rule" "gang" {
   security_group_id            = aws_security_group.nodes.id
   description                  = "Ranks of one gang"
@@ -90,8 +100,9 @@ resource "aws_launch_template" "node" {
   image_id                             = var.image_id
   instance_initiated_shutdown_behavior = "terminate"
   update_default_version               = true
-  vpc_security_group_ids               = [aws_security_group.nodes.id]
-  tags                                 = var.tags
+  # with adapters the request names interfaces, beside which EC2 takes no groups of a template
+  vpc_security_group_ids = var.efa ? null : [aws_security_group.nodes.id]
+  tags                   = var.tags
 
   iam_instance_profile {
     name = aws_iam_instance_profile.node.name
@@ -191,6 +202,7 @@ data "aws_iam_policy_document" "server" {
       "ec2:DescribeInstanceTypeOfferings",
       "ec2:DescribeSpotPriceHistory",
       "ec2:DescribeVolumes",
+      "ec2:DescribePlacementGroups",
       "pricing:GetProducts",
       "servicequotas:ListServiceQuotas",
     ]
@@ -212,19 +224,36 @@ data "aws_iam_policy_document" "server" {
   statement {
     sid       = "TagWhatIsLaunched"
     actions   = ["ec2:CreateTags"]
-    resources = ["${local.account_arn}:instance/*", "${local.account_arn}:volume/*"]
+    resources = [for kind in ["instance", "volume", "placement-group"] : "${local.account_arn}:${kind}/*"]
 
     condition {
       test     = "StringEquals"
       variable = "ec2:CreateAction"
-      values   = ["RunInstances"]
+      values   = ["RunInstances", "CreatePlacementGroup"]
     }
   }
 
   statement {
-    sid       = "EndItsOwn"
-    actions   = ["ec2:TerminateInstances", "ec2:GetConsoleOutput", "ec2:DeleteVolume"]
-    resources = ["${local.account_arn}:instance/*", "${local.account_arn}:volume/*"]
+    sid       = "PlaceGangs"
+    actions   = ["ec2:CreatePlacementGroup"]
+    resources = ["${local.account_arn}:placement-group/hybrid-*"]
+
+    condition {
+      test     = "StringEquals"
+      variable = "aws:RequestTag/hybrid:pool"
+      values   = [var.name]
+    }
+  }
+
+  statement {
+    sid = "EndItsOwn"
+    actions = [
+      "ec2:TerminateInstances",
+      "ec2:GetConsoleOutput",
+      "ec2:DeleteVolume",
+      "ec2:DeletePlacementGroup",
+    ]
+    resources = [for kind in ["instance", "volume", "placement-group"] : "${local.account_arn}:${kind}/*"]
 
     condition {
       test     = "StringEquals"

@@ -7,10 +7,14 @@ output "pool" {
       provider = var.provider_name
       region   = data.aws_region.here.name
       zones    = [for zone in sort(keys(var.subnets)) : { name = zone, subnet = var.subnets[zone] }]
-      template = {
-        id      = aws_launch_template.node.id
-        version = tostring(aws_launch_template.node.latest_version)
-      }
+      template = merge(
+        {
+          id      = aws_launch_template.node.id
+          version = tostring(aws_launch_template.node.latest_version)
+        },
+        var.efa ? { security_groups = [aws_security_group.nodes.id] } : {},
+      )
+      gangs         = { placement_group = var.placement_groups, efa = var.efa }
       machine_types = var.machine_types
       markets       = var.markets
       ceilings      = { machines = var.max_machines, usd_per_hour = var.max_usd_per_hour }

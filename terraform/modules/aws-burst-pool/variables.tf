@@ -89,6 +89,18 @@ variable "checkpoint_bucket_arn" {
   default     = ""
 }
 
+variable "placement_groups" {
+  description = "Put the machines of each gang into a cluster placement group of their own."
+  type        = bool
+  default     = false
+}
+
+variable "efa" {
+  description = "Give machines of a gang the Elastic Fabric Adapters that their type has. Such machines get no public address: the subnets need a way out."
+  type        = bool
+  default     = false
+}
+
 variable "notice_queue" {
   description = "Make a queue for EC2's interruption warnings and rebalance recommendations. They are of the whole account and region: one pool of them is enough."
   type        = bool

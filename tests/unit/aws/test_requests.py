@@ -33,9 +33,17 @@ from hybrid.ports.errors import (
     RateLimited,
 )
 from providers.aws.errors import CODES, Kind, Scopes, translated, typed
+from providers.aws.machine_facts import fabric_adapters
 from providers.aws.machines import machine
 from providers.aws.quotas import quota_code, quota_family
-from providers.aws.requests import parameters, prepare
+from providers.aws.requests import (
+    TAG_GANG,
+    TAG_INSTALLATION,
+    TAG_POOL,
+    parameters,
+    placement_group,
+    prepare,
+)
 from providers.user_data import JOIN_TOKEN, render
 from tests.doubles.build import a_burst_pool, a_claim, an_offer
 
@@ -89,6 +97,75 @@ def test_a_template_zone_and_profile_are_passed_on() -> None:
     assert asked["SubnetId"] == "subnet-9"
     assert "Placement" not in asked
     assert params()["Placement"] == {"AvailabilityZone": "us-east-1a"}
+
+
+def gang_request(adapters: int = 0, gang: str = "g-j1-1-0", **fields: Any) -> str:
+    claim = a_claim(offer=an_offer(), gang=gang)
+    return prepare(claim, pool(**fields), BOOT, adapters=adapters)
+
+
+GROUPED = {"template": {"id": "lt-1", "security_groups": ["sg-1"]}, "gangs": {"efa": True}}
+
+
+def test_a_gang_goes_into_a_placement_group_that_its_request_holds() -> None:
+    request = gang_request(gangs={"placement_group": True})
+    asked = parameters(request, "secret")
+    group = placement_group(request)
+    assert group is not None
+    assert asked["Placement"] == {
+        "AvailabilityZone": "us-east-1a",
+        "GroupName": "hybrid-inst-g-j1-1-0",
+    }
+    assert (group["GroupName"], group["Strategy"]) == ("hybrid-inst-g-j1-1-0", "cluster")
+    tags = {tag["Key"]: tag["Value"] for tag in group["TagSpecifications"][0]["Tags"]}
+    assert tags == {
+        TAG_INSTALLATION: "inst",
+        TAG_GANG: "g-j1-1-0",
+        TAG_POOL: "cloud",
+    }
+    alone = gang_request(gang="", gangs={"placement_group": True})
+    assert placement_group(alone) is None
+    assert "GroupName" not in parameters(alone, "")["Placement"]
+    assert placement_group(gang_request()) is None
+
+
+def test_a_gangs_machine_has_an_adapter_on_every_card_and_ip_on_the_first() -> None:
+    zones = [{"name": "us-east-1a", "subnet": "subnet-9"}]
+    asked = parameters(gang_request(4, zones=zones, **GROUPED), "")
+    assert "SecurityGroupIds" not in asked
+    assert "SubnetId" not in asked
+    first, *others = asked["NetworkInterfaces"]
+    assert first == {
+        "NetworkCardIndex": 0,
+        "DeviceIndex": 0,
+        "InterfaceType": "efa",
+        "Groups": ["sg-1"],
+        "SubnetId": "subnet-9",
+        "DeleteOnTermination": True,
+    }
+    assert [(i["NetworkCardIndex"], i["DeviceIndex"]) for i in others] == [(1, 1), (2, 1), (3, 1)]
+    assert {i["InterfaceType"] for i in others} == {"efa-only"}
+
+
+def test_machines_without_adapters_and_those_of_single_jobs_go_as_they_are() -> None:
+    for request in (gang_request(0, **GROUPED), gang_request(4, gang="", **GROUPED)):
+        asked = parameters(request, "")
+        assert "NetworkInterfaces" not in asked
+        assert asked["SecurityGroupIds"] == ["sg-1"]
+    with pytest.raises(ValueError, match=r"gangs\.efa needs template\.security_groups"):
+        pool(gangs={"efa": True})
+
+
+def test_adapters_are_counted_as_ec2_lists_them() -> None:
+    rows = [
+        {
+            "InstanceType": "p4d.24xlarge",
+            "NetworkInfo": {"EfaSupported": True, "EfaInfo": {"MaximumEfaInterfaces": 4}},
+        },
+        {"InstanceType": "g5.xlarge", "NetworkInfo": {"EfaSupported": False}},
+        {"InstanceType": "old"},
+    ]
+    assert fabric_adapters(rows) == {"p4d.24xlarge": 4, "g5.xlarge": 0, "old": 0}
 
 
 def test_on_demand_machines_come_from_the_reservation_and_spot_ones_cannot() -> None:

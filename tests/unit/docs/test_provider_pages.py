@@ -12,7 +12,7 @@ import yaml
 
 from hybrid.config import Settings
 from hybrid.domain.breaker import FIRST_WAIT_S, LONGEST_WAIT_S
-from hybrid.domain.pool_spec import POOL_SPEC
+from hybrid.domain.pool_spec import POOL_SPEC, Gangs
 from providers.aws.errors import CODES, Scopes, typed
 from providers.aws.requests import TAG_INSTALLATION
 from providers.gcp.errors import CODES as GCE_CODES
@@ -73,7 +73,7 @@ def test_the_permissions_cover_every_call_that_is_made():
         allowed |= set([actions] if isinstance(actions, str) else actions)
     code = "\n".join(path.read_text() for path in (ROOT / "providers" / "aws").glob("*.py"))
     called = set(re.findall(r"get_paginator\(\s*\"(\w+)\"\)", code))
-    called |= set(re.findall(r"_(?:reads|writes)\.(\w+)\(", code)) - {"get_paginator"}
+    called |= set(re.findall(r"(?:_reads|_writes|\bec2)\.(\w+)\(", code)) - {"get_paginator"}
     called |= set(re.findall(r"_pricing\.(\w+)\(", code))
     # the actions of a batch are those of its messages
     called |= {each.removesuffix("_batch") for each in re.findall(r"_sqs\.(\w+)\(", code)}
@@ -94,7 +94,8 @@ def test_ending_machines_is_allowed_for_our_own_only():
 
 
 def test_the_pool_and_the_settings_shown_are_documents(tmp_path):
-    settings, pool = _blocks(AWS, "yaml")
+    settings, pool, gangs = _blocks(AWS, "yaml")
+    assert Gangs.model_validate(yaml.safe_load(gangs)["gangs"]).efa
     loaded = Settings(state_dir=tmp_path, **yaml.safe_load(settings))
     spec = POOL_SPEC.validate_python(yaml.safe_load(pool))
     assert spec.provider == loaded.providers[0].name

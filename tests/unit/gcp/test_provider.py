@@ -393,3 +393,14 @@ def test_a_disk_that_is_being_made_or_is_somebody_elses_is_not_left_over(boot: B
         now,
     )
     assert foreign.claim_id is None, "the loop removes only what names a claim"
+
+
+def test_what_compute_engine_has_not_for_gangs_is_told_with_the_offers(
+    sandbox: GceCloud, provider: GcpProvider
+) -> None:
+    odd = pool(sandbox, name="odd", gangs={"placement_group": True})
+    found = provider.offers([pool(sandbox), odd])
+    assert {offer.pool for offer in found.usable} <= {"cloud"}
+    told = dict(found.ignored)
+    for market in ("spot", "on_demand"):
+        assert "`gangs` is for EC2" in told[f"odd/{ZONE}/g2-standard-4/{market}"]
