@@ -10,7 +10,11 @@ from __future__ import annotations
 import math
 
 from hybrid.domain.job_spec import Resources
+from hybrid.hardware import MODELS, REFERENCE_KEY
 from policies.document import PolicyDocument
+
+_REFERENCE_GIB = MODELS[REFERENCE_KEY].usable_memory_gib
+"""Of the GPU that a slice of memory is measured by: which one it will be on is not known yet."""
 
 _MIG_SLICES = 7.0
 """Compute slices of a GPU that can be cut into MIG instances (four on an A30: counted alike)."""
@@ -19,7 +23,7 @@ _MIG_SLICES = 7.0
 def demand_gpus(resources: Resources, policy: PolicyDocument) -> float:
     """The dominant resource of the whole gang in GPU equivalents."""
     terms = policy.fair_share
-    gpus = resources.gpus * resources.gpu.share
+    gpus = resources.gpus * resources.gpu.share_of(_REFERENCE_GIB)
     profile = resources.gpu.mig_profile
     if profile and profile[0].isdigit():
         gpus = int(profile[0]) / _MIG_SLICES

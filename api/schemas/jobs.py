@@ -72,6 +72,9 @@ class ShownSlot(Shown):
     share: float
     cpus: float
     memory_gib: float
+    gpu_memory_gib: float | None = Field(
+        default=None, description="Of the memory of the GPU that it has a share of"
+    )
 
     @classmethod
     def of(cls, slot: Slot) -> ShownSlot:
@@ -82,6 +85,7 @@ class ShownSlot(Shown):
             share=slot.share,
             cpus=slot.cpus,
             memory_gib=slot.memory_gib,
+            gpu_memory_gib=slot.gpu_memory_gib,
         )
 
 

@@ -16,6 +16,7 @@ from hybrid.agent.inventory import HostInventory
 from hybrid.agent.launch import (
     Contract,
     Gang,
+    GpuPart,
     InvalidContainer,
     Launch,
     Launchable,
@@ -90,6 +91,7 @@ class Stage:
                     checkpoint_dir=folder.checkpoint,
                     progress_file=folder.progress,
                     gpus=document.gpu_ids,
+                    part=_part(document),
                     stop_signal=spec.stop.signal,
                     gang=gang,
                     checkpoint_interval_s=document.checkpoint_interval_s,
@@ -173,6 +175,16 @@ class Stage:
         except OSError as error:
             words = error.strerror or str(error)
             raise StagingFailed(f"the checkpoint cannot be written here: {words}") from error
+
+
+def _part(document: RunDocument) -> GpuPart | None:
+    if document.share >= 1 and document.gpu_memory_gib is None:
+        return None
+    return GpuPart(
+        share=document.share,
+        memory_gib=document.gpu_memory_gib,
+        computing=document.spec.resources.gpu.share < 1,
+    )
 
 
 def _check(stopped: Callable[[], bool]) -> None:

@@ -53,6 +53,10 @@ def described(
         str | None, typer.Option(help="Slowest link between the GPUs: any, pcie or nvlink.")
     ] = None,
     share: Annotated[float | None, typer.Option(help="A part of one GPU, such as 0.5.")] = None,
+    slice_memory: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="So much of the memory of one GPU, such as 10GiB."),
+    ] = None,
     cpus: Annotated[float | None, typer.Option(help="CPU cores on each node.")] = None,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory on each node, such as 16GiB.")
@@ -91,7 +95,10 @@ def described(
     retries: Annotated[int | None, typer.Option(help="After failures of its own.")] = None,
 ) -> Described:
     """Options that describe a job."""
-    devices = {"models": gpu or None, "memory": gpu_memory, "link": link, "share": share}
+    devices = {
+        "models": gpu or None, "memory": gpu_memory, "link": link, "share": share,
+        "slice_memory": slice_memory,
+    }  # fmt: skip
     resources = {
         "gpus": gpus, "nodes": nodes, "cpus": cpus, "memory": memory, "gpu": _given(devices),
     }  # fmt: skip

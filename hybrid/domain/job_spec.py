@@ -86,9 +86,28 @@ class GpuRequest(Written):
     share: float = Field(
         default=1.0, gt=0, le=1, description="Fraction of one GPU; below 1 only with gpus: 1."
     )
+    slice_memory: Gib | None = Field(
+        default=None,
+        gt=0,
+        description="So much of the memory of one GPU, beside other runs; of its computing the same"
+        " part, or `share` if that is more. Only with gpus: 1.",
+        examples=["10GiB"],
+    )
     mig_profile: Annotated[str, StringConstraints(max_length=32)] | None = Field(
         default=None, description="A MIG slice of one GPU.", examples=["1g.10gb"]
     )
+
+    @property
+    def shared(self) -> bool:
+        """Whether a part of a GPU will do."""
+        return self.share < 1 or self.slice_memory is not None
+
+    def share_of(self, memory_gib: float) -> float:
+        """The part of a GPU with so much memory that is asked for, at most all of it."""
+        if self.slice_memory is None:
+            return self.share
+        of_memory = self.slice_memory / memory_gib if memory_gib > 0 else 1.0
+        return min(max(of_memory, self.share if self.share < 1 else 0.0), 1.0)
 
 
 class Resources(Written):
@@ -107,8 +126,12 @@ class Resources(Written):
     def _a_share_is_of_one_gpu(self) -> Self:
         if self.gpu.share < 1 and self.gpus != 1:
             raise ValueError("gpu.share below 1 is a share of one GPU: set gpus to 1")
+        if self.gpu.slice_memory is not None and self.gpus != 1:
+            raise ValueError("gpu.slice_memory is a part of one GPU: set gpus to 1")
         if self.gpu.mig_profile and self.gpus != 1:
             raise ValueError("gpu.mig_profile is a slice of one GPU: set gpus to 1")
+        if self.gpu.mig_profile and self.gpu.slice_memory is not None:
+            raise ValueError("gpu.mig_profile says how much memory: leave gpu.slice_memory out")
         return self
 
     @property

@@ -136,6 +136,7 @@ class Slot:
     """What one run holds on one node: whole GPUs, or a share of one.
 
     ``share`` is the fraction of the single GPU in ``gpu_ids``; 1 when the devices are held whole.
+    ``gpu_memory_gib`` is how much of that GPU's memory goes with a share; None for whole devices.
     ``gpu_ids`` is in rank order (link order), and empty for a CPU job.
     """
 
@@ -146,3 +147,4 @@ class Slot:
     memory_gib: float = 1
     min_link_gbps: float | None = None
     mig_profile: str | None = None
+    gpu_memory_gib: float | None = None

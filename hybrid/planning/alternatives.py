@@ -105,7 +105,7 @@ class Alternatives:
         self.cloud = cloud
         self.outcome = outcome
         self._offers: dict[int, _Offers] = {}
-        self._in_line: dict[tuple[int, PoolName, int, float, str], _InLine] = {}
+        self._in_line: dict[tuple[int, PoolName, int, float, str, float], _InLine] = {}
         self._homes: dict[int, tuple[tuple[PoolName, str, Alternative | None], ...]] = {}
         self._speeds: dict[tuple[int, str], str] = {}
 
@@ -143,7 +143,9 @@ class Alternatives:
         here = None if start is None or start.type.held else start.type
         for name, label, refused in self._local(cls):
             if start is not None and here is not None and here.pool == name:
-                priced = local_terms(cls, here.rate_micros_per_hour, start.wait, start.run)
+                priced = local_terms(
+                    cls, here.rate_micros_per_hour, start.wait, start.run, start.share
+                )
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
                 speed = self.speed(cls, start.model)
                 told = self.priced(f"pool:{name}", label, priced, refused=late, speed=speed)
@@ -163,7 +165,8 @@ class Alternatives:
         Hot: once for each job that waits; but for the wait, all is that of its class.
         """
         cls, run, type_ = waiting.cls, start.run, start.type
-        key = (cls.index, type_.pool, type_.rate_micros_per_hour, run.mean_s, start.model)
+        rate = type_.rate_micros_per_hour
+        key = (cls.index, type_.pool, rate, run.mean_s, start.model, start.share)
         line = self._in_line.get(key)
         if line is None:
             line = self._in_line[key] = self._line(waiting, start)
@@ -183,7 +186,7 @@ class Alternatives:
     def _line(self, waiting: Waiting, start: Start) -> _InLine:
         cls, type_ = waiting.cls, start.type
         energy, _, running = local_terms(
-            cls, type_.rate_micros_per_hour, start.wait, start.run
+            cls, type_.rate_micros_per_hour, start.wait, start.run, start.share
         ).terms
         pools = self._local(cls)
         place = next(i for i, (name, _, _) in enumerate(pools) if name == type_.pool)

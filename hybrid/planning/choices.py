@@ -160,7 +160,7 @@ class Choices:
             if not isinstance(held, HeldOption):
                 return None
             return Choice(fit, (type_,), speed, held.time.on_machine, float(held.priced.micros), ())
-        return Choice(fit, (type_,), speed, run, local_micros(cls, type_, run), ())
+        return Choice(fit, (type_,), speed, run, local_micros(cls, type_, fit, run), ())
 
     def _all_of(self, types: tuple[NodeType, ...]) -> tuple[int, ...]:
         key = tuple([type_.index for type_ in types])
@@ -220,9 +220,9 @@ def _model(choice: Choice) -> str:
     return choice.fit.model.partition(":")[0]
 
 
-def local_micros(cls: JobClass, type_: NodeType, run: Duration) -> float:
+def local_micros(cls: JobClass, type_: NodeType, fit: Fit, run: Duration) -> float:
     """Micro-dollars of running on owned GPUs, waiting apart."""
-    rate = type_.rate_micros_per_hour * cls.total_gpus
+    rate = type_.rate_micros_per_hour * cls.gpus_at(fit.share)
     return (rate + cls.value_micros_per_hour) * run.mean_s / 3600.0
 
 

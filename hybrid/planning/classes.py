@@ -61,8 +61,13 @@ class JobClass:
 
     @property
     def total_gpus(self) -> float:
-        """GPUs over the whole gang, shares counted as such."""
-        return self.nodes * self.need.gpus * self.need.share
+        """GPUs over the whole gang, shares counted as such; a slice of memory, whose share depends
+        on the device, as a whole one."""
+        return self.gpus_at(self.need.share)
+
+    def gpus_at(self, share: float) -> float:
+        """GPUs over the whole gang where it takes this share of each."""
+        return self.nodes * self.need.gpus * share
 
     def speed(self, model: str, link_gbps: float) -> float:
         """Relative to the reference GPU."""
@@ -166,7 +171,7 @@ class Classes:
         return (
             resources.nodes, resources.gpus, resources.cpus, resources.memory,
             resources.architecture, gpu.models, gpu.memory, gpu.min_compute_capability, gpu.link,
-            gpu.share, gpu.mig_profile,
+            gpu.share, gpu.slice_memory, gpu.mig_profile,
             where.pools, where.providers, where.regions, where.burst, where.markets,
             spec.profile, spec.family, tuple(spec.speeds.items()), spec.expected_runtime,
             spec.walltime, spec.deadline, spec.value_per_hour, spec.priority,

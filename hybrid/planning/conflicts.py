@@ -106,6 +106,9 @@ def _of_gpus(spec: JobSpec) -> list[Constraint]:
     if gpu.min_compute_capability is not None:
         words = f"compute capability ≥ {gpu.min_compute_capability}"
         found.append(Constraint(_CAPABILITY, words, _gpu(min_compute_capability=None)))
+    if gpu.slice_memory is not None:
+        words = f"{gpu.slice_memory:g} GiB of one GPU's memory"
+        found.append(Constraint(_SLICE, words, _gpu(slice_memory=None)))
     if gpu.mig_profile is not None:
         words = f"MIG profile {gpu.mig_profile}"
         found.append(Constraint(_MIG, words, _gpu(mig_profile=None)))
@@ -186,6 +189,7 @@ _MODELS = "resources.gpu.models"
 _MEMORY = "resources.gpu.memory"
 _CAPABILITY = "resources.gpu.min_compute_capability"
 _MIG = "resources.gpu.mig_profile"
+_SLICE = "resources.gpu.slice_memory"
 _LINK = "resources.gpu.link"
 
 
@@ -205,6 +209,9 @@ _OF_ONE: dict[str, Callable[[JobSpec, GpuModel], bool]] = {
     _MODELS: lambda spec, model: model.key in accepted_models(spec.resources.gpu.models),
     _MEMORY: _memory,
     _CAPABILITY: _capability,
+    _SLICE: lambda spec, model: satisfies_memory(
+        model.usable_memory_gib, spec.resources.gpu.slice_memory or 0.0
+    ),
     _MIG: lambda spec, model: spec.resources.gpu.mig_profile in model.mig_profiles,
 }
 """Constraints that the catalogue can judge: whether a model meets them."""

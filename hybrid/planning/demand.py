@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,7 @@ class Demand:
         self._types: dict[int, set[int]] = {}
         for view, kind in zip(ws.nodes, self._kind, strict=True):
             self._types.setdefault(kind, set()).add(view.type.index)
-        self._position: dict[int, int] = {}
+        self._position: dict[tuple[int, int], int] = {}
         self.classes = tuple(self._grouped())
         self.fragmentation = Fragmentation(
             self.classes,
@@ -39,9 +40,9 @@ class Demand:
             np.array(self._kind, np.int64),
         )
 
-    def position(self, cls: JobClass) -> int:
-        """Where a class stands in the mix."""
-        return self._position[cls.index]
+    def position(self, cls: JobClass, share: float) -> int:
+        """Where a class stands in the mix with what it takes of a device."""
+        return self._position[cls.index, _milli(share)]
 
     def free_milli(
         self, view: NodeView, line: Timeline, rooms: dict[int, float]
@@ -67,26 +68,32 @@ class Demand:
             count = counts.get(cls.index, 0)
             if cls.need.mig_profile is not None:
                 continue
-            asks = self._asks(cls)
-            at = groups.setdefault(asks, len(groups))
-            self._position[cls.index] = at
-            if at == len(weights):
-                weights.append(0.0)
-            weights[at] += count * cls.nodes
+            for asks in self._asks(cls):
+                at = groups.setdefault(asks, len(groups))
+                self._position[cls.index, asks.share_milli] = at
+                if at == len(weights):
+                    weights.append(0.0)
+                weights[at] += count * cls.nodes
         return [replace(c, weight=w) for c, w in zip(groups, weights, strict=True)]
 
-    def _asks(self, cls: JobClass) -> DemandClass:
-        need = cls.need
-        ws = self._ws
-        fitting = {
-            kind
-            for kind, types in self._types.items()
-            if any(isinstance(ws.fits_of(cls, ws.types[index]), tuple) for index in types)
-        }
-        return DemandClass(
-            gpus=need.gpus,
-            share_milli=max(round(need.share * WHOLE_MILLI), 1),
-            cpus=need.cpus,
-            memory_gib=need.host_memory_gib,
-            models=frozenset(fitting),
-        )
+    def _asks(self, cls: JobClass) -> Iterator[DemandClass]:
+        """One for each share of a device: a slice of memory is more of a small one."""
+        need, ws = cls.need, self._ws
+        fitting: dict[int, set[int]] = {}
+        for kind, types in self._types.items():
+            for index in types:
+                found = ws.fits_of(cls, ws.types[index])
+                for fit in found if isinstance(found, tuple) else ():
+                    fitting.setdefault(_milli(fit.share), set()).add(kind)
+        for milli, kinds in sorted(fitting.items()) or [(_milli(need.share), set())]:
+            yield DemandClass(
+                gpus=need.gpus,
+                share_milli=milli,
+                cpus=need.cpus,
+                memory_gib=need.host_memory_gib,
+                models=frozenset(kinds),
+            )
+
+
+def _milli(share: float) -> int:
+    return max(round(share * WHOLE_MILLI), 1)

@@ -345,8 +345,12 @@ def _places(run: Run) -> str:
     names = [str(slot.node_id) for slot in run.slots]
     if len(names) > 3:
         return f"{names[0]} and {len(names) - 1} more nodes"
-    gpus = len(run.slots[0].gpu_ids)
+    slot = run.slots[0]
+    gpus = len(slot.gpu_ids)
     where = ", ".join(names)
+    if slot.share < 1:
+        gib = "" if slot.gpu_memory_gib is None else f" with {slot.gpu_memory_gib:.4g} GiB"
+        return f"{where} ({slot.share:.3g} of a GPU{gib})"
     return f"{where} ({gpus} GPU{'s' if gpus != 1 else ''} each)" if gpus else where
 
 

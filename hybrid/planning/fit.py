@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeVar
 
-from hybrid.domain.job_spec import JobSpec, LinkClass
+from hybrid.domain.job_spec import GpuRequest, JobSpec, LinkClass
 from hybrid.domain.learned import Estimate
 from hybrid.domain.node import Node
 from hybrid.domain.offer import Offer
@@ -144,6 +144,7 @@ class Need:
 
     gpus: int
     share: float
+    slice_memory_gib: float | None
     mig_profile: str | None
     models: tuple[str, ...]
     memory_gib: float | None
@@ -154,6 +155,11 @@ class Need:
     architecture: str | None
     image: str | None
 
+    @property
+    def shared(self) -> bool:
+        """Whether a part of a device will do."""
+        return self.share < 1 or self.slice_memory_gib is not None
+
 
 def need_of(spec: JobSpec) -> Need:
     """What the spec asks of each machine."""
@@ -162,6 +168,7 @@ def need_of(spec: JobSpec) -> Need:
     return Need(
         resources.gpus,
         gpu.share,
+        gpu.slice_memory,
         gpu.mig_profile,
         gpu.models,
         gpu.memory,
@@ -178,11 +185,12 @@ def need_of(spec: JobSpec) -> Need:
 class Fit:
     """Devices of one model on a machine that will do: ``allowed`` is their mask, empty for a CPU
     job. ``link_gbps`` is the usable bottleneck that those the job takes must have; it is what its
-    speed is judged by."""
+    speed is judged by. ``share`` is what it takes of its device where a part will do."""
 
     model: str
     allowed: int
     link_gbps: float = math.inf
+    share: float = 1.0
 
 
 @lru_cache(maxsize=131_072)
@@ -245,6 +253,11 @@ def _filtered(need: Need, shape: Shape, working: int) -> tuple[int, Reason | Non
         mask = _keep(mask, shape.memory_gib, lambda gib: satisfies_memory(gib, asked))
         if mask.bit_count() < wanted:
             return 0, GpuMemoryTooSmall(asked, max(shape.memory_gib, default=0.0))
+    if need.slice_memory_gib is not None:
+        part = need.slice_memory_gib
+        mask = _keep(mask, shape.memory_gib, lambda gib: satisfies_memory(gib, part))
+        if mask.bit_count() < wanted:
+            return 0, GpuMemoryTooSmall(part, max(shape.memory_gib, default=0.0))
     return mask, None
 
 
@@ -268,7 +281,7 @@ def _grouped(need: Need, shape: Shape, allowed: int) -> tuple[Fit, ...] | Reason
         if mask.bit_count() < need.gpus:
             continue
         if need.gpus == 1:
-            found.append(Fit(model, mask))
+            found.append(Fit(model, mask, share=_share(need, shape, mask)))
             continue
         best = shape.table.best_gbps(mask, need.gpus, need.link)
         widest = max(widest, best)
@@ -279,6 +292,15 @@ def _grouped(need: Need, shape: Shape, allowed: int) -> tuple[Fit, ...] | Reason
     if widest < 0:
         return HardwareMismatch("GPUs of one model", f"{need.gpus}", f"{len(groups)} models")
     return HardwareMismatch("link between GPUs", str(need.link), f"{widest:g} GB/s")
+
+
+def _share(need: Need, shape: Shape, mask: int) -> float:
+    """What the job takes of any of these devices: by that with the least memory."""
+    if not need.shared:
+        return 1.0
+    least_gib = min(shape.memory_gib[device] for device in devices_of(mask))
+    asked = GpuRequest(share=need.share, slice_memory=need.slice_memory_gib)
+    return asked.share_of(least_gib)
 
 
 def _link_tiers(need: Need, shape: Shape, model: str, mask: int) -> list[float]:

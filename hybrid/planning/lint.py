@@ -6,7 +6,7 @@ Written apart from the steps that make plans: nothing here asks how a plan came 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hybrid.domain.claim import Claim, ClaimState
@@ -170,6 +170,7 @@ class _Linter:
                     gpus[gpu] = gpus.get(gpu, 0.0) + slot.share
                 cpus[slot.node_id] = cpus.get(slot.node_id, 0.0) + slot.cpus
                 memory[slot.node_id] = memory.get(slot.node_id, 0.0) + slot.memory_gib
+        self._gpu_memory((*live, *runs), touched)
         for gpu in sorted(given):
             if gpus[gpu] > 1 + _SLACK:
                 self._say("gpu_twice", gpu, f"is held {gpus[gpu]:g} times over")
@@ -182,6 +183,21 @@ class _Linter:
             if memory[node_id] > node.memory_gib + _SLACK:
                 words = f"{memory[node_id]:g} of {node.memory_gib:g} GiB are held"
                 self._say("memory", node_id, words)
+
+    def _gpu_memory(self, runs: Sequence[Run], touched: Collection[NodeId]) -> None:
+        """No device's memory promised twice."""
+        promised: dict[tuple[NodeId, GpuId], float] = {}
+        for run in runs:
+            for slot in run.slots:
+                if slot.node_id in touched and slot.gpu_memory_gib is not None:
+                    for gpu in slot.gpu_ids:
+                        key = slot.node_id, gpu
+                        promised[key] = promised.get(key, 0.0) + slot.gpu_memory_gib
+        for (node_id, gpu), gib in sorted(promised.items()):
+            node = self.snapshot.nodes.get(node_id)
+            has = [g.memory_gib for g in node.gpus if g.id == gpu] if node is not None else []
+            if has and gib > has[0] * (1 + _SLACK):
+                self._say("gpu_memory", gpu, f"{gib:g} of {has[0]:g} GiB are promised")
 
     def _gangs(self, runs: list[Run], opened: list[OpenClaim]) -> None:
         """All of a gang or nothing of it, each rank on a node of its own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import ClaimId, run_id
 from hybrid.domain.job import Job
-from hybrid.domain.job_spec import LinkClass, Market
+from hybrid.domain.job_spec import GpuRequest, LinkClass, Market
 from hybrid.domain.node import Slot
 from hybrid.domain.plan import Place, RowRef
 from hybrid.domain.run import Run, RunState
@@ -13,7 +13,7 @@ from hybrid.estimation import interruptions
 from hybrid.estimation.runtime import checkpoint_s
 from hybrid.planning.choices import Start
 from hybrid.planning.claims import interruptions_per_hour
-from hybrid.planning.workspace import Workspace, claim_ref, job_ref, node_ref
+from hybrid.planning.workspace import NodeView, Workspace, claim_ref, job_ref, node_ref
 from hybrid.topology import MINIMUM_GBPS
 
 
@@ -78,4 +78,15 @@ def _slot(ws: Workspace, job: Job, start: Start, rank: int) -> Slot:
         memory_gib=resources.memory,
         min_link_gbps=None if link is LinkClass.ANY else MINIMUM_GBPS[link],
         mig_profile=resources.gpu.mig_profile,
+        gpu_memory_gib=_gpu_memory_gib(resources.gpu, view, start.share, mask),
     )
+
+
+def _gpu_memory_gib(asked: GpuRequest, view: NodeView, share: float, mask: int) -> float | None:
+    """What goes with a share of a device: what was asked for, else the same part of its memory."""
+    if not asked.shared or not mask:
+        return None
+    has_gib = view.node.gpus[mask.bit_length() - 1].memory_gib
+    if asked.slice_memory is not None:
+        return min(asked.slice_memory, has_gib)
+    return has_gib * share

@@ -115,7 +115,7 @@ class Schedule:
                 self.take(start, job.cls)
                 if start.at > self.now and job.ready_at <= self.now:
                     pool = start.type.pool
-                    work_s = job.cls.total_gpus * start.run.mean_s / self._pool_gpus(pool)
+                    work_s = job.cls.gpus_at(start.share) * start.run.mean_s / self._pool_gpus(pool)
                     before_s = self._work.get(pool, 0.0)
                     self._last[job.cls.index] = self.starts.lead(job.cls, start, before_s, work_s)
         self.ws.evaluations += len(self.starts.jobs)
@@ -132,7 +132,7 @@ class Schedule:
         if lead is None or job.ready_at > self.now:
             return False
         cls = job.cls
-        if cls.nodes == 1 and cls.need.share == 1:
+        if cls.nodes == 1 and not cls.need.shared:
             view = self._view(cls)
             if not view.closed and self._at_once(job, view) is not None:
                 return False
@@ -168,7 +168,7 @@ class Schedule:
     def _best(self, job: Waiting, view: ClassView) -> Start | None:
         if job.cls.nodes > 1:
             return gang_start(self, job, view.states)
-        if job.cls.need.share < 1:
+        if job.cls.need.shared:
             return self._share(job, view)
         return self._single(job, view)
 
@@ -303,7 +303,7 @@ class Schedule:
                 mask = found.mask
         return Start(
             job.job_id, self.now, _NO_WAIT, choice.run, (node,), (mask,), choice.fit.model,
-            choice.speed, choice.base_micros, type_,
+            choice.speed, choice.base_micros, type_, choice.fit.share,
         )  # fmt: skip
 
     def _later(self, job: Waiting, view: ClassView, limit: float) -> Start | None:
@@ -411,7 +411,7 @@ class Schedule:
         micros = choice.base_micros + job.cls.value_per_s * wait.mean_s
         return Start(
             job.job_id, at, wait, choice.run, (node,), (mask,), choice.fit.model, choice.speed,
-            micros, type_,
+            micros, type_, choice.fit.share,
         )  # fmt: skip
 
     def _share(self, job: Waiting, view: ClassView) -> Start | None:
@@ -421,10 +421,7 @@ class Schedule:
         whole = self._single(job, view)
         if whole is None or (now is not None and now.micros <= whole.micros):
             return now
-        return Start(
-            whole.job_id, whole.at, whole.wait, whole.run, whole.nodes, whole.masks, whole.model,
-            whole.speed, whole.micros, whole.type, job.cls.need.share,
-        )  # fmt: skip
+        return whole
 
     def _view(self, cls: JobClass) -> ClassView:
         view = self._views.get(cls.index)

@@ -47,9 +47,10 @@ class Shares:
         if job.ready_at > self._now:
             return None
         # choices of one cost are one: the score tells their nodes apart
-        for _, alike in groupby((s.choice for s in states), key=lambda c: c.base_micros):
+        choices = (s.choice for s in states)
+        for (_, share), alike in groupby(choices, key=lambda c: (c.base_micros, c.fit.share)):
             choice_of = {node: choice for choice in alike for node in choice.members}
-            for node, device in self._best_first(schedule, job, choice_of):
+            for node, device in self._best_first(schedule, job, choice_of, share):
                 start = self._start(schedule, job, choice_of[node], node, device)
                 if start is not None:
                     return start
@@ -70,11 +71,11 @@ class Shares:
             self._until[node, device] = max(until or 0.0, end)
 
     def _best_first(
-        self, schedule: Schedule, job: Waiting, choice_of: Mapping[int, Choice]
+        self, schedule: Schedule, job: Waiting, choice_of: Mapping[int, Choice], share: float
     ) -> Iterator[tuple[int, int]]:
         """Nodes with room for the share, and a device of each, best first."""
         demand, fragmentation = self._told(schedule)
-        position = demand.position(job.cls)
+        position = demand.position(job.cls, share)
         members = np.array(sorted(choice_of), dtype=np.int64)
         for node in fragmentation.order(position, members).tolist():
             growth = fragmentation.growths(position, node)
@@ -115,7 +116,7 @@ class Shares:
             return None
         need = job.cls.need
         room = self._free.get(node, {}).get(device)
-        if room is not None and room + _SLACK < need.share:
+        if room is not None and room + _SLACK < choice.fit.share:
             return None
         line = schedule.lines[node]
         run_s = choice.run.mean_s
@@ -130,5 +131,5 @@ class Shares:
         type_ = schedule.ws.nodes[node].type
         return Start(
             job.job_id, self._now, Duration(0.0), choice.run, (node,), (1 << device,),
-            choice.fit.model, choice.speed, choice.base_micros, type_, need.share,
+            choice.fit.model, choice.speed, choice.base_micros, type_, choice.fit.share,
         )  # fmt: skip

@@ -162,6 +162,7 @@ class NodeServer:
         checkpoint: Checkpoint | None = None,
         nodes: tuple[NodeReport, ...] = (),
         gpus: tuple[str, ...] = (),
+        part: tuple[float, float | None] = (1.0, None),
     ) -> RunId:
         """Order a run of a job (default: a new one) on the given nodes (default: the only one)."""
         nodes = nodes or (self.only_node(),)
@@ -173,6 +174,7 @@ class NodeServer:
             checkpoint=checkpoint,
             nodes=nodes,
             gpus=gpus,
+            part=part,
             epoch=self.epoch,
         )
         self.engine.start(order)
@@ -226,11 +228,20 @@ def an_order(
     checkpoint: Checkpoint | None = None,
     nodes: tuple[NodeReport, ...],
     gpus: tuple[str, ...] = (),
+    part: tuple[float, float | None] = (1.0, None),
     epoch: int = 1,
 ) -> RunOrder:
-    """What the loop would give to an engine."""
+    """What the loop would give to an engine. ``part`` is the share and the memory in GiB of one
+    GPU."""
+    share, gpu_memory_gib = part
     slots = tuple(
-        Slot(node_id=node.id, gpu_ids=tuple(GpuId(gpu) for gpu in gpus)) for node in nodes
+        Slot(
+            node_id=node.id,
+            gpu_ids=tuple(GpuId(gpu) for gpu in gpus),
+            share=share,
+            gpu_memory_gib=gpu_memory_gib,
+        )
+        for node in nodes
     )
     return RunOrder(
         run=Run(

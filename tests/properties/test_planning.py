@@ -125,7 +125,7 @@ def _job(draw: st.DrawFn) -> dict[str, Any]:
         "walltime": "1d",
     }
     if gpus == 1 and draw(st.integers(0, 3)) == 0:
-        job["share"] = 0.5
+        job.update(draw(st.sampled_from([{"share": 0.5}, {"slice_memory": 30}])))
     if draw(st.booleans()):
         job["saves"] = True
         job["saved"] = {"at": "-20s", "work": "1m"}
@@ -147,6 +147,7 @@ def _without_share_mixups(world: dict[str, Any]) -> dict[str, Any]:
     for job in world["jobs"].values():
         if "at" in job:
             job.pop("share", None)
+            job.pop("slice_memory", None)
     return world
 
 

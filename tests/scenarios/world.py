@@ -314,7 +314,7 @@ def _claim_node(claim: Claim) -> Node:
 def _spec(name: str, given: dict[str, Any]) -> JobSpec:
     resources: dict[str, Any] = {"gpus": given.get("gpus", 1), "nodes": given.get("nodes", 1)}
     resources["cpus"] = given.get("cpus", 1)
-    asked = ("models", "memory", "link", "share", "mig_profile")
+    asked = ("models", "memory", "link", "share", "slice_memory", "mig_profile")
     gpu = {k: given[k] for k in asked if k in given}
     document: dict[str, Any] = {
         "name": name,
@@ -402,11 +402,14 @@ def _running(
         name, _, which = str(text).partition(":")
         node = nodes[NodeId(name)]
         positions = [int(i) for i in which.split("+")] if which else range(job.spec.resources.gpus)
+        has_gib = node.gpus[positions[0]].memory_gib if positions else 0.0
+        share = job.spec.resources.gpu.share_of(has_gib) if positions else 1.0
         slots.append(
             Slot(
                 node_id=node.id,
                 gpu_ids=tuple(node.gpus[i].id for i in positions),
-                share=job.spec.resources.gpu.share,
+                share=share,
+                gpu_memory_gib=share * has_gib if job.spec.resources.gpu.shared else None,
                 cpus=job.spec.resources.cpus,
                 memory_gib=job.spec.resources.memory,
             )

@@ -16,6 +16,7 @@ from hybrid.agent.launch.container import (
 from hybrid.agent.launch.environment import (
     Contract,
     Gang,
+    GpuPart,
     ReservedName,
     SecretSources,
     SecretUnavailable,
@@ -31,6 +32,7 @@ __all__ = [
     "ContainerSpec",
     "Contract",
     "Gang",
+    "GpuPart",
     "InvalidContainer",
     "Launch",
     "Launchable",

@@ -25,6 +25,7 @@ INHERITED = (
     "LD_LIBRARY_PATH",
     "SSL_CERT_FILE",
     "XDG_RUNTIME_DIR",
+    "CUDA_MPS_PIPE_DIRECTORY",
 )
 #: Set by the contract, so nobody else may.
 RESERVED = frozenset(
@@ -63,6 +64,28 @@ class Gang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPart:
+    """What a run has of its one GPU. ``computing`` says that its threads are limited too: it asked
+    for a share of the GPU, not of its memory alone."""
+
+    share: float
+    memory_gib: float | None = None
+    computing: bool = True
+
+    def variables(self) -> dict[str, str]:
+        """For the program; and for CUDA's multi-process service, which holds every process of the
+        run to them where it runs. Without it nobody does."""
+        told = {"HYBRID_GPU_SHARE": f"{self.share:g}"}
+        if self.memory_gib is not None:
+            told["HYBRID_GPU_MEMORY_GIB"] = f"{self.memory_gib:g}"
+            # of device 0 of those visible, in whole MiB
+            told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={int(self.memory_gib * 1024)}M"
+        if self.computing:
+            told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = f"{max(self.share * 100, 1):.4g}"
+        return told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
     """What the job contract tells a process. ``gpus`` are UUIDs as CUDA writes them."""
 
@@ -73,6 +96,7 @@ class Contract:
     checkpoint_dir: Path
     progress_file: Path
     gpus: tuple[str, ...] = ()
+    part: GpuPart | None = None
     stop_signal: str = "SIGTERM"
     gang: Gang | None = None
     checkpoint_interval_s: float = 0.0
@@ -90,6 +114,8 @@ class Contract:
             "HYBRID_CHECKPOINT_INTERVAL_S": f"{self.checkpoint_interval_s:g}",
             "CUDA_VISIBLE_DEVICES": ",".join(self.gpus),
         }
+        if self.part is not None:
+            variables |= self.part.variables()
         if self.gang is not None:
             variables |= {
                 "MASTER_ADDR": self.gang.master_addr,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from hybrid.agent.launch import (
     Contract,
     Gang,
+    GpuPart,
     Launch,
     ReservedName,
     SecretSources,
@@ -66,6 +68,27 @@ def test_a_job_without_gpus_sees_none_and_no_gang() -> None:
     assert env["CUDA_VISIBLE_DEVICES"] == ""
     assert env["HYBRID_RESUME"] == "0"
     assert "NNODES" not in env
+
+
+def test_a_part_of_a_gpu_is_told_to_the_program_and_to_cudas_service() -> None:
+    part = GpuPart(share=0.126, memory_gib=10.0, computing=False)
+    env = build_environment(
+        replace(CONTRACT, gang=None, gpus=("GPU-a",), part=part),
+        {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=80G"},
+        base={"CUDA_MPS_PIPE_DIRECTORY": "/run/mps"},
+    )
+    assert env["HYBRID_GPU_SHARE"] == "0.126"
+    assert env["HYBRID_GPU_MEMORY_GIB"] == "10"
+    assert env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == "0=10240M"
+    assert env["CUDA_MPS_PIPE_DIRECTORY"] == "/run/mps"
+    assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in env
+
+
+@pytest.mark.parametrize(("share", "percent"), [(0.5, "50"), (0.125, "12.5"), (0.001, "1")])
+def test_a_share_of_a_gpu_limits_threads_too(share: float, percent: str) -> None:
+    told = GpuPart(share=share, memory_gib=79.5 * share).variables()
+    assert told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == percent
+    assert told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] == f"0={int(79.5 * share * 1024)}M"
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,12 @@ def test_every_option_is_a_field_of_the_spec() -> None:
     assert spec.retries.max == 2
 
 
+def test_a_slice_of_memory_is_a_field_of_the_spec() -> None:
+    made = described(slice_memory="10GiB")
+    spec = JobSpec.model_validate({"command": ["true"], **made.fields})
+    assert spec.resources.gpu.slice_memory == 10
+
+
 def test_options_win_over_the_file_field_by_field(file: Path) -> None:
     file.write_text("command: [a]\nresources: {gpus: 4, cpus: 8}\nname: filed\n")
     work = work_from(file, described(gpus=1), ["b", "c"])

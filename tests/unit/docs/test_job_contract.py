@@ -21,6 +21,7 @@ from hybrid.agent.launch.environment import (
     RESERVED,
     Contract,
     Gang,
+    GpuPart,
 )
 from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.run import EXIT_CHECKPOINTED
@@ -42,6 +43,7 @@ def test_every_variable_of_the_contract_stands_on_the_page_and_no_other():
         checkpoint_dir=Path("/c"),
         progress_file=Path("/p"),
         gang=gang,
+        part=GpuPart(share=0.5, memory_gib=10),
     )
     rows = [line for line in TEXT.splitlines() if line.startswith("| `") and line.count("|") == 3]
     told = {name for row in rows for name in re.findall(r"`([A-Z][A-Z_]+)`", row.split("|")[1])}

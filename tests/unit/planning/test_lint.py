@@ -108,6 +108,15 @@ def test_a_node_gives_no_more_cores_and_memory_than_it_has() -> None:
     assert codes(world(), Place(run=moved(big, memory_gib=16))) == ["memory"]
 
 
+def test_a_device_promises_no_more_memory_than_it_has() -> None:
+    half = moved(placed("one"), gpu_ids=(GpuId("GPU-n2-0"),), node_id=NodeId("n2"), share=0.5)
+    other = replace(half, id=RunId("two.1"), job_id=JobId("two"))
+    fits = [Place(run=moved(run, gpu_memory_gib=40.0)) for run in (half, other)]
+    assert codes(world(), *fits) == []
+    over = Place(run=moved(other, gpu_memory_gib=40.1))
+    assert codes(world(), fits[0], over) == ["gpu_memory"]
+
+
 def test_a_gang_is_placed_whole_and_each_rank_on_its_own_node() -> None:
     snapshot = world(runs={})
     slots = tuple(

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from hybrid.domain.plan import Place
 from hybrid.planning.choices import Choices
 from hybrid.planning.demand import Demand
@@ -83,3 +86,74 @@ def test_the_mix_counts_every_job_by_what_it_asks() -> None:
     assert weights == {(1, 500): 4.0, (2, 1000): 2.0}
     ws.rebuild_timelines()
     assert choices.demand().fragmentation.share() >= 0.0
+
+
+def test_a_slice_of_memory_is_the_larger_share_of_the_smaller_card() -> None:
+    jobs = {"slice": {"slice_memory": "20GiB"}}
+    for model, share in (("a100-sxm4-80gb", 0.25), ("a100-sxm4-40gb", 0.5)):
+        snapshot, policy = build({"nodes": {"n1": {"model": model}}, "jobs": jobs})
+        (action,) = plan(snapshot, policy, 1).actions
+        assert isinstance(action, Place)
+        (slot,) = action.run.slots
+        assert (slot.share, slot.gpu_memory_gib) == (share, 20.0)
+
+
+def test_of_share_and_slice_the_larger_part_is_held() -> None:
+    jobs = {"both": {"slice_memory": "20GiB", "share": 0.5}, "share": {"share": 0.3}}
+    snapshot, policy = build({"nodes": {"n1": {}}, "jobs": jobs})
+    slots = {
+        str(a.run.job_id): a.run.slots[0]
+        for a in plan(snapshot, policy, 1).actions
+        if isinstance(a, Place)
+    }
+    assert (slots["both"].share, slots["both"].gpu_memory_gib) == (0.5, 20.0)
+    assert (slots["share"].share, slots["share"].gpu_memory_gib) == (0.3, 24.0)
+
+
+def test_a_slice_of_all_the_memory_takes_the_device_whole() -> None:
+    """80 GiB of a card with a little less: two per cent may be missing."""
+    jobs = {"all": {"slice_memory": "81GiB"}, "small": {"slice_memory": "1GiB"}}
+    snapshot, policy = build({"nodes": {"n1": {}}, "jobs": jobs})
+    made = plan(snapshot, policy, 1)
+    assert lint(snapshot, made) == ()
+    (action,) = made.actions
+    assert isinstance(action, Place)
+    assert (action.run.slots[0].share, action.run.slots[0].gpu_memory_gib) == (1.0, 80.0)
+
+
+PARTS = st.fixed_dictionaries(
+    {"run": st.sampled_from(["10m", "1h", "9h"])},
+    optional={
+        "slice_memory": st.sampled_from([1, 7.3, 10, 26.7, 39, 40, 79]),
+        "share": st.sampled_from([0.07, 1 / 3, 0.5, 1.0]),
+    },
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.sampled_from(["a100-sxm4-80gb", "a100-sxm4-40gb", "t4"]), min_size=1, max_size=3),
+    st.lists(PARTS, max_size=12),
+)
+def test_no_device_gives_more_memory_or_computing_than_it_has(
+    models: list[str], asked: list[dict[str, Any]]
+) -> None:
+    nodes = {f"n{i}": {"gpus": 2, "model": model} for i, model in enumerate(models)}
+    jobs = {f"j{i}": job for i, job in enumerate(asked)}
+    snapshot, policy = build({"nodes": nodes, "jobs": jobs})
+    made = plan(snapshot, policy, 1)
+    assert lint(snapshot, made) == ()
+    after = apply_plan(snapshot, made)
+    assert plan(after, policy, 1).actions == ()
+    has = {gpu.id: gpu.memory_gib for node in after.nodes.values() for gpu in node.gpus}
+    share, memory = dict.fromkeys(has, 0.0), dict.fromkeys(has, 0.0)
+    for run in after.runs.values():
+        gpu = snapshot.jobs[run.job_id].spec.resources.gpu
+        for slot in run.slots:
+            (id_,) = slot.gpu_ids
+            share[id_] += slot.share
+            memory[id_] += has[id_] if slot.gpu_memory_gib is None else slot.gpu_memory_gib
+            assert slot.share >= gpu.share or gpu.share == 1.0
+            assert gpu.slice_memory is None or slot.gpu_memory_gib is not None
+    assert all(total <= 1 + 1e-9 for total in share.values())
+    assert all(memory[id_] <= has[id_] * (1 + 1e-9) for id_ in has)
