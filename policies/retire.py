@@ -1,10 +1,20 @@
-"""When an idle cloud machine is ended."""
+"""When a cloud machine is ended: idle, or given up because its runs fit on others."""
 
 from __future__ import annotations
 
 from hybrid.domain.claim import Claim, ClaimState
+from hybrid.domain.money import to_micros
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.domain.reasons import InUse, NotIdleYet, Reason
+from hybrid.domain.reasons import (
+    AlreadyStopping,
+    InUse,
+    NotIdleYet,
+    NotWorthIt,
+    Reason,
+    SwitchedOff,
+    TooYoung,
+)
+from hybrid.domain.run import Run, RunState
 from policies.document import PolicyDocument
 
 _ENDABLE = frozenset({ClaimState.READY, ClaimState.CORDONED, ClaimState.DRAINING})
@@ -29,4 +39,22 @@ def refusal(claim: Claim, pool: BurstPool, policy: PolicyDocument, now: float) -
         return InUse(claim.id)
     if now < due:
         return NotIdleYet(max(0.0, now - claim.idle_since), due - claim.idle_since)
+    return None
+
+
+def consolidation_refusal(
+    run: Run, saving_micros: int, policy: PolicyDocument, now: float
+) -> Reason | None:
+    """Why a run keeps its machine although there is room on others, or None. ``saving_micros`` is
+    cost(both machines) − cost(moving), of all runs of its machine together."""
+    if not policy.retire.consolidate:
+        return SwitchedOff("retire.consolidate")
+    if run.state in (RunState.STOPPING, RunState.ENDED):
+        return AlreadyStopping(run.id)
+    least_s = policy.retire.consolidate_min_run
+    age_s = now - (run.assigned_at if run.started_at is None else run.started_at)
+    if age_s < least_s:
+        return TooYoung(max(0.0, age_s), least_s)
+    if saving_micros <= to_micros(policy.retire.consolidate_margin_usd):
+        return NotWorthIt(-saving_micros, "staying")
     return None

@@ -290,10 +290,20 @@ class ReturnHome(Written):
 
 
 class Retire(Written):
-    """When an idle cloud machine is ended."""
+    """When a cloud machine is ended: idle, or given up because its runs fit on others."""
 
     idle_after: Seconds | None = Field(
         default=None, description="For all burst pools; the pool's own where omitted."
+    )
+    consolidate: bool = Field(
+        default=True,
+        description="Whether runs that save their work move so that machines half used become one.",
+    )
+    consolidate_margin_usd: Usd = Field(
+        default=Decimal("0.25"), description="Least saving for such a move."
+    )
+    consolidate_min_run: Seconds = Field(
+        default=300.0, description="A run younger than this keeps its machine."
     )
 
 

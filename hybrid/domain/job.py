@@ -47,10 +47,13 @@ JOB_TRANSITIONS: TransitionTable[JobState] = TransitionTable(
 class StopCause(StrEnum):
     """Why a run is stopped, from the mildest to the hardest: of two at once the harder wins.
 
-    ``peer_failed``: another rank of the gang has ended by itself, so this one has no more to do.
+    ``consolidate``: its machine in a cloud is given up, and it goes on on another that is held
+    anyway. ``peer_failed``: another rank of the gang has ended by itself, so this one has no more
+    to do.
     """
 
     RETURN = "return"
+    CONSOLIDATE = "consolidate"
     PREEMPT = "preempt"
     DRAIN = "drain"
     LEASE = "lease"
@@ -62,10 +65,11 @@ class StopCause(StrEnum):
 
     @property
     def moves(self) -> bool:
-        """Whether the job is to go on elsewhere as soon as it can, because its machine is taken.
+        """Whether the job is to go on elsewhere as soon as it can, because its machine is taken or
+        given up.
 
         Its next place is chosen, and a machine asked for, while the old one still runs."""
-        return self is StopCause.INTERRUPTION
+        return self in (StopCause.INTERRUPTION, StopCause.CONSOLIDATE)
 
     @property
     def hardness(self) -> int:

@@ -85,7 +85,8 @@ class Run:
 
     @property
     def moving(self) -> bool:
-        """Whether the run is being stopped only to go on elsewhere: its machine is taken."""
+        """Whether the run is being stopped only to go on elsewhere: its machine is taken, or given
+        up."""
         stopping = self.state is RunState.STOPPING
         return stopping and self.stop_cause is not None and self.stop_cause.moves
 

@@ -54,7 +54,8 @@ def adopt(
     machines need none and are in nobody's way."""
     found: dict[JobId, Adoption] = {}
     for job in waiting:
-        claims = ws.covering.get(job.job_id)
+        moved = ws.moved.get(job.job_id)
+        claims = ws.covering.get(job.job_id) if moved is None else (moved,)
         if claims is None:
             continue
         adoption = _adoption(ws, job.cls, claims)

@@ -116,6 +116,17 @@ class Alternatives:
             pool = coming.start.type.pool
             yield self.priced(f"pool:{pool}", f"coming home to {pool}", coming.home)
 
+    def together(self, run: Run) -> Iterator[Alternative]:
+        """Giving its machine up for others that are held anyway, where that was weighed, and what
+        going on comes to beside it: of all runs of the machine together."""
+        weighed = self.outcome.consolidation_of(run)
+        if weighed is not None:
+            target, others = weighed.target_of(run), len(weighed.runs) - 1
+            also = f" with {others} other run(s) of {weighed.claim.id}" if others else ""
+            label = f"moving to {target.id}, held anyway{also}"
+            yield self.priced(f"claim:{target.id}", label, weighed.move)
+            yield self.priced(STAY, f"going on in {run.pool}{also}", weighed.stay)
+
     def stay(self, run: Run, job: Job, left: Duration) -> Alternative:
         """Going on where the run is."""
         coming = self.outcome.homecomings.get(run.id)

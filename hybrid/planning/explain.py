@@ -76,6 +76,7 @@ class Explainer:
             and known.reason is None
             and known.policy_version == self.ws.policy_version
             and run.id not in self.outcome.homecomings
+            and self.outcome.consolidation_of(run) is None
             and self.ws.stopping(run) is None
         )
         return known if goes_on else None
@@ -85,7 +86,11 @@ class Explainer:
         if cause is not None:
             return self._stopping(job, run, cause)
         left = self.ws.left_of(run)
-        alternatives = (self.options.stay(run, job, left), *self.options.home(run))
+        alternatives = (
+            self.options.stay(run, job, left),
+            *self.options.home(run),
+            *(one for one in self.options.together(run) if one.option != STAY),
+        )
         where = "local" if not run.claim_ids else "cloud"
         sentence = (
             f"runs on {_places(run)} ({where} pool {run.pool}), about {_words(left.mean_s)} to go"
@@ -101,6 +106,10 @@ class Explainer:
             left = self.ws.unstopped_left(run, job)
             alternatives = (*self.options.home(run), self.options.stay(run, job, left))
             chosen = alternatives[0].option
+        together = self.outcome.consolidation_of(run)
+        if together is not None and cause is StopCause.CONSOLIDATE:
+            alternatives = tuple(self.options.together(run))
+            chosen = f"claim:{together.target_of(run).id}"
         planned = self.ws.stops.get(run.id)
         words = run.history[-1].cause if run.history else ""
         if planned is not None:
@@ -111,7 +120,11 @@ class Explainer:
         burst = self.outcome.bursts.get(job.id)
         adoption = self.outcome.adoptions.get(job.id)
         offer = burst.offer if burst is not None else None
-        if adoption is not None:
+        moved = self.ws.moved.get(job.id)
+        if adoption is not None and moved is not None:
+            chosen = f"claim:{moved.id}"
+            sentence += f"; its slot on {moved.node_id} is kept for it"
+        elif adoption is not None:
             offer = adoption.claims[0].offer
         if offer is not None:
             chosen = f"offer:{offer.id}"

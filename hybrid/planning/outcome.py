@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hybrid.domain.ids import JobId, RunId
+from hybrid.domain.ids import ClaimId, JobId, RunId
 from hybrid.domain.run import Run
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
+from hybrid.planning.consolidate import Consolidation
 from hybrid.planning.preempt import Preemption
 from hybrid.planning.return_home import Homecoming
 from hybrid.planning.schedule import Schedule
@@ -26,4 +27,11 @@ class Outcome:
     preemptions: dict[JobId, Preemption] = field(default_factory=dict)
     homecomings: dict[RunId, Homecoming] = field(default_factory=dict)
     """What coming home was weighed at, for those that come and those that do not."""
+    consolidations: dict[ClaimId, Consolidation] = field(default_factory=dict)
+    """What giving up a machine for others was weighed at, whether or not that is done."""
     complete: bool = True
+
+    def consolidation_of(self, run: Run) -> Consolidation | None:
+        """What was weighed for the machine of a run."""
+        found = (self.consolidations.get(claim_id) for claim_id in run.claim_ids)
+        return next((one for one in found if one is not None), None)

@@ -24,6 +24,7 @@ from hybrid.planning.choices import Choices
 from hybrid.planning.claims import open_claims
 from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud
+from hybrid.planning.consolidate import consolidate, keep_slots
 from hybrid.planning.explain import Explainer
 from hybrid.planning.improve import improve
 from hybrid.planning.leases import renew_leases
@@ -62,6 +63,7 @@ def weigh(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> We
     renew_leases(ws)
     if ws.stops:
         ws.rebuild_timelines()
+    keep_slots(ws)
     choices = Choices(ws)
     line = queue(ws)
     outcome = Outcome(Schedule(ws, choices), line.in_order())
@@ -69,6 +71,7 @@ def weigh(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> We
     bursting = choose_places(ws, choices, cloud, line, outcome)
     bring_home(ws, bursting, outcome)
     move_to_spot(ws, cloud)
+    outcome.consolidations = consolidate(ws, outcome.schedule)
     return Weighed(ws, choices, cloud, outcome)
 
 

@@ -101,6 +101,10 @@ class Workspace:
         """Machines held, asked for and planned."""
         self._commit_claims()
         self.covering: dict[JobId, tuple[Claim, ...]] = {}
+        self.moved: dict[JobId, Claim] = {}
+        """Where jobs go on that give up a machine for another: a slot there is kept for them."""
+        self.kept_slots: list[tuple[int, int, float, float, float]] = []
+        """Slots kept for runs that are stopping yet: node, devices, until when, cores, GiB."""
         self.orphans: tuple[Claim, ...] = ()
         self._match_claims()
         self.types: list[NodeType] = []
@@ -450,6 +454,8 @@ class Workspace:
                         ends.get((index, device), 0.0), self.now + left.mean_s
                     )
         self.shared_until = ends
+        for node, mask, until, cpus, memory_gib in self.kept_slots:
+            self.lines[node].hold(self.now, until, mask, cpus, memory_gib)
 
 
 def job_ref(job: Job) -> RowRef:

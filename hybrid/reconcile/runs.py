@@ -26,6 +26,7 @@ Ranks = Mapping[int, RankReport]
 _REQUEUE = frozenset(
     {
         StopCause.RETURN,
+        StopCause.CONSOLIDATE,
         StopCause.PREEMPT,
         StopCause.DRAIN,
         StopCause.LEASE,

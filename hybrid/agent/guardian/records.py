@@ -19,6 +19,7 @@ DEFAULT_OUTPUT_LIMIT_BYTES = 64 << 20
 #: Stop causes from mild to hard, as in the domain (which is too heavy to import in a guardian).
 HARDNESS = (
     "return",
+    "consolidate",
     "preempt",
     "drain",
     "lease",
