@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from hybrid.agent.checkpoints import CheckpointStore, CommitRequest, CorruptCheckpoint
@@ -90,8 +91,14 @@ class Saver:
 def step_in(directory: Path) -> int | None:
     """What the job's own ``STEP`` file says; None without a readable one."""
     try:
-        with (directory / STEP_FILE).open("rb") as file:
-            text = file.read(_STEP_FILE_BYTES + 1).strip()
+        # a pipe that the job put there must not keep its own end from being told
+        fd = os.open(directory / STEP_FILE, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
+    try:
+        text = os.read(fd, _STEP_FILE_BYTES + 1).strip()
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
     return int(text) if text.isdigit() and len(text) <= 18 else None

@@ -12,6 +12,8 @@ from hybrid.domain.job import Progress
 
 _MAX_BYTES = 4096
 _MAX_STEP = 1 << 53
+_MAX_AT = 1e11
+"""Seconds since the epoch, as in all messages to the server: more are milliseconds, or nonsense."""
 
 
 def read_progress(path: Path) -> Progress | None:
@@ -46,7 +48,7 @@ def _progress_of(record: object) -> Progress | None:
     step, total, at = record.get("step"), record.get("total", 0), record.get("at")
     if not (_is_count(step) and _is_count(total) and isinstance(at, int | float)):
         return None
-    if isinstance(at, bool) or not 0 <= at <= _MAX_STEP:  # false for what is not a number as well
+    if isinstance(at, bool) or not 0 <= at <= _MAX_AT:  # false for what is not a number as well
         return None
     return Progress(step=step, total=total, at=float(at))
 

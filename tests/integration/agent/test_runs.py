@@ -6,13 +6,14 @@ All of them on one node, one after the other, as in life.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from hybrid.agent.archive import pack_folder, unpack
-from hybrid.domain.job import StopCause
+from hybrid.domain.job import Progress, StopCause
 from hybrid.domain.job_spec import Checkpointing, JobSpec, SecretRef, Stopping
 from hybrid.ports.engine import RankPhase
 from tests.doubles.node_server import NodeServer, wait_until
@@ -283,4 +284,64 @@ def test_of_two_causes_the_harder_wins_and_the_grace_only_shrinks(
     server.engine.stop(run, StopCause.RETURN, 60.0, 1)
     server.wait_for(run, lambda r: r.phase is RankPhase.STOPPING)
     server.engine.stop(run, StopCause.CANCEL, 0.3, 1)
+    assert server.wait_ended(run).cause is StopCause.CANCEL
+
+
+def test_a_job_that_hangs_in_its_stop_is_killed_and_what_it_half_saved_is_not_resumed_from(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    code = """
+import os, signal, time
+from pathlib import Path
+d = Path(os.environ["HYBRID_CHECKPOINT_DIR"])
+def keep(name, text):
+    (d / "t.tmp").write_text(text); (d / "t.tmp").rename(d / name)
+def hang(*_):
+    (d / "state.tmp").write_text("half"); time.sleep(60)
+signal.signal(signal.SIGTERM, hang)
+keep("state", "7"); keep("STEP", "7")
+time.sleep(60)
+"""
+    saving = Checkpointing(enabled=True, interval=1)
+    run = server.run(python(code, checkpoint=saving, stop=Stopping(grace=1)), job="hangs")
+    server.wait_for(run, lambda r: r.checkpoint is not None and r.checkpoint.step == 7)
+    server.engine.stop(run, StopCause.PREEMPT, 30.0, 1)
+    ended = server.wait_ended(run)
+    assert (ended.exit_code, ended.cause) == (-9, StopCause.PREEMPT)
+    assert ended.checkpoint is not None
+    assert ended.checkpoint.step == 7
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        'b"\\xff\\x00\\xfe" * 1000',
+        """b'{"step": 1, "total": 2, "at": NaN}'""",
+        """b'{"step": -5, "total": 2, "at": 1}'""",
+        """b'{"step": 1, "total": 2, "at": 1772452800000}'""",
+        """b'{"step": 9007199254740993, "total": 9e999, "at": 1}'""",
+        'b"x" * (8 << 20)',
+    ],
+    ids=["binary", "not a number", "negative", "milliseconds", "huge", "megabytes"],
+)
+def test_garbage_in_the_progress_file_harms_neither_its_run_nor_its_node(
+    server: NodeServer, agent: AgentProcess, garbage: str
+) -> None:
+    code = f"""
+import os, time
+from pathlib import Path
+said = Path(os.environ["HYBRID_PROGRESS_FILE"])
+said.write_bytes({garbage})
+print("said", flush=True)
+time.sleep(2)
+said.write_text('{{"step": 3, "total": 4, "at": 5}}')
+time.sleep(30)
+"""
+    run = server.run(python(code))
+    wait_until(lambda: server.printed(run) == "said\n")
+    said_at = time.time()
+    wait_until(lambda: server.only_node().heard_at > said_at, 1.8)
+    sane = server.wait_for(run, lambda r: r.progress is not None)
+    assert sane.progress == Progress(step=3, total=4, at=5.0)
+    server.engine.stop(run, StopCause.CANCEL, 1.0, 1)
     assert server.wait_ended(run).cause is StopCause.CANCEL

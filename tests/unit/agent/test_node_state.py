@@ -164,6 +164,12 @@ def test_the_step_file_is_read_or_ignored(tmp_path: Path, text: str, step: int |
     assert step_in(tmp_path) == step
 
 
+@pytest.mark.timeout(10)
+def test_a_pipe_in_the_place_of_the_step_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "STEP")
+    assert step_in(tmp_path) is None
+
+
 # --- ends --------------------------------------------------------------------------------------
 
 

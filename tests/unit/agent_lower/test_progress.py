@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
+from api.schemas.jobs import ShownProgress
 from hybrid.agent.launch import read_progress
+from hybrid.agent.protocol import WireProgress
 from hybrid.domain.job import Progress
 
 
@@ -36,6 +39,7 @@ def test_a_report_is_read(tmp_path: Path) -> None:
         b'{"step": 1, "total": 2, "at": Infinity}',
         b'{"step": 1, "total": 2, "at": true}',
         b'{"step": 1, "total": 2, "at": -1}',
+        b'{"step": 1, "total": 2, "at": 1772452800000}',  # milliseconds
         b'{"step": 99999999999999999999, "total": 2, "at": 1}',
         b'{"step": 1, "total": 2, "at": ' + b"9" * 3000 + b"}",
     ],
@@ -44,6 +48,19 @@ def test_garbage_is_no_progress(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "p"
     path.write_bytes(data)
     assert read_progress(path) is None
+
+
+@pytest.mark.parametrize("number", [0, 1, 1 << 53, 10**11, 10**11 - 0.5])
+def test_whatever_is_read_can_be_sent_to_the_server_and_shown(
+    tmp_path: Path, number: float
+) -> None:
+    path = tmp_path / "p"
+    for step, at in ((int(number), 1), (1, number)):
+        path.write_text(json.dumps({"step": step, "total": step, "at": at}))
+        progress = read_progress(path)
+        if progress is not None:
+            assert WireProgress.of(progress).to_domain() == progress
+            assert ShownProgress.maybe(progress) is not None
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "pipe", "link", "huge"])
