@@ -50,21 +50,27 @@ CLOUD: dict[str, Any] = {
 }
 
 
-def a_world() -> SimWorld:
-    """One cloud that sells g5.xlarge, no nodes yet."""
+def a_world(*, stop_s: float = 1.0) -> SimWorld:
+    """One cloud that sells g5.xlarge, no nodes yet. Jobs take ``stop_s`` to save and end."""
     clock = SimClock(NOW)
     prices = {(KIND, Market.SPOT): SPOT_MICROS, (KIND, Market.ON_DEMAND): LIST_MICROS}
     cloud = SimCloud("aws", clock, prices)
-    engine = SimEngine("agent", clock, lambda job: job.spec.expected_runtime or 600.0)
+    work_of = lambda job: job.spec.expected_runtime or 600.0  # noqa: E731
+    engine = SimEngine("agent", clock, work_of, stop_s=stop_s)
     return SimWorld(clock, {"aws": cloud}, engine, step_s=5.0)
 
 
 @contextmanager
 def an_installation(
-    folder: Path | None = None, *, local_gpus: int = 1, policy: str = POLICY, **cloud: Any
+    folder: Path | None = None,
+    *,
+    local_gpus: int = 1,
+    policy: str = POLICY,
+    stop_s: float = 1.0,
+    **cloud: Any,
 ) -> Iterator[Control]:
     """A control plane with its pools and policy written: in SQLite in a folder, or in memory."""
-    world = a_world()
+    world = a_world(stop_s=stop_s)
     with ExitStack() as held:
         store: SqlStore | MemoryStore = MemoryStore()
         if folder is not None:
