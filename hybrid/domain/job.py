@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Self
 
-from hybrid.domain.ids import JobId, NodeId
-from hybrid.domain.job_spec import JobSpec
+from hybrid.domain.ids import JobId, NodeId, PoolName
+from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.transitions import Step, TransitionTable
 
 
@@ -103,6 +103,17 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedPlace:
+    """Where a run of a job failed: the pool, and in a cloud the market."""
+
+    pool: PoolName
+    market: Market | None = None
+
+    def __str__(self) -> str:
+        return self.pool if self.market is None else f"{self.pool} ({self.market})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a user asked for, and where it stands.
 
@@ -122,6 +133,8 @@ class Job:
     failures: int = 0
     not_before: float = 0.0
     avoid_nodes: tuple[NodeId, ...] = ()
+    failed_at: tuple[FailedPlace, ...] = ()
+    """The place of each of its last failures, the latest last."""
     claims_opened: int = 0
     stop_cause: StopCause | None = None
     cancel_requested: bool = False

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from hybrid.domain.ids import ClaimId, JobId, NodeId, PoolName, RunId
 from hybrid.domain.job import StopCause
+from hybrid.domain.job_spec import Market
 from hybrid.domain.node import Slot
 from hybrid.domain.transitions import Step, TransitionTable
 
@@ -55,6 +56,8 @@ class Run:
     assigned_at: float
     epoch: int = 0
     claim_ids: tuple[ClaimId, ...] = ()
+    market: Market | None = None
+    """How its machines in a cloud are bought; None at home."""
     gpu_model: str = ""
     speed: float = 1.0
     price_micros_per_hour: int = 0

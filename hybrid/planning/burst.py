@@ -374,9 +374,11 @@ class Bursting:
 
 
 def home_micros(ws: Workspace, waiting: Waiting, start: Start | None) -> float:
-    """What staying costs; infinite when the job fits nowhere, or would miss a deadline that a
-    cloud meets."""
+    """What staying costs; infinite when the job fits nowhere, would miss a deadline that a cloud
+    meets, or has failed there too often while a cloud is open to it."""
     if start is None:
+        return _NEVER
+    if not start.type.held and start.type.pool in ws.shunned.get(waiting.job_id, ()):
         return _NEVER
     cls = waiting.cls
     if cls.deadline_at is not None:

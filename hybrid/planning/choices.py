@@ -12,6 +12,7 @@ from hybrid.estimation.waits import Duration
 from hybrid.hardware import MODELS
 from hybrid.planning.classes import JobClass
 from hybrid.planning.demand import Demand
+from hybrid.planning.failed_places import failed_pools
 from hybrid.planning.fit import Fit
 from hybrid.planning.options import HeldOption, held_option
 from hybrid.planning.timeline import Timeline
@@ -147,10 +148,20 @@ class Choices:
         if not found and avoid:
             # a node on which it failed is taken only if no other fits
             found = self._merged(cls, grouped.values(), frozenset())
+        found = self._where_it_has_not_failed(cls, found)
         found.sort(key=_cheapest_first)
         if placement.prefers_efficient(cls.sample, ws.policy):
             found = _efficient_first(found)
         return tuple(found)
+
+    def _where_it_has_not_failed(self, cls: JobClass, found: list[Choice]) -> list[Choice]:
+        """Pools in which the job has failed too often are left out while there is another at home.
+        Whether a cloud is better than all of them is for those to say who know the clouds."""
+        failed = failed_pools(cls.sample)
+        if not failed:
+            return found
+        others = [choice for choice in found if choice.types[0].pool not in failed]
+        return others if any(not choice.held for choice in others) else found
 
     def _choice(self, cls: JobClass, type_: NodeType, fit: Fit) -> Choice | None:
         speed = cls.speed(fit.model, fit.link_gbps)

@@ -180,7 +180,7 @@ class Classes:
             saving.enabled, saving.interval, saving.size, saving.portable,
             spec.retries.on_spot_restart, spec.stop.grace,
             spec.max_cost, job.cost_micros if spec.max_cost is not None else 0,
-            job.avoid_nodes,
+            job.avoid_nodes, job.failed_at,
             None if saved is None else (saved.work_s, saved.size_bytes, saved.commit_s,
                                         saved.gpu_model),
             job.user if self._per_user else "",

@@ -23,6 +23,7 @@ from hybrid.estimation.runtime import checkpoint_s
 from hybrid.planning.claims import machine_hold_micros
 from hybrid.planning.classes import JobClass
 from hybrid.planning.deadline_ways import DeadlineWays
+from hybrid.planning.failed_places import detour, failed_pools
 from hybrid.planning.offers import OfferBook, OfferClass
 from hybrid.planning.openings import Opening, Openings, Refused
 from hybrid.planning.options import (
@@ -305,7 +306,15 @@ class Cloud:
         usable = np.flatnonzero(speeds[open_to.shape_of])
         indices = open_to.indices[usable]
         estimate = self._estimates(cls, indices, speeds[open_to.shape_of[usable]])
-        return _Ranking(indices[_rising(estimate)], opening)
+        return _Ranking(self._by_detour(cls, indices[_rising(estimate)]), opening)
+
+    def _by_detour(self, cls: JobClass, order: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Pools in which the job has failed too often come last, whatever they cost."""
+        if not failed_pools(cls.sample):
+            return order
+        offers = (self.book.classes[index].offer for index in order.tolist())
+        detours = [detour(cls.sample, offer.pool, offer.market) for offer in offers]
+        return order[np.argsort(detours, kind="stable")]
 
     def _estimates(self, cls: JobClass, usable: NDArray[np.int64], speeds: Floats) -> Floats:
         """The cost of each usable offer class in micro-dollars, interruptions to first order."""

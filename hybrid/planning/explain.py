@@ -20,6 +20,7 @@ from hybrid.domain.reasons import (
 from hybrid.domain.run import Run
 from hybrid.estimation.spot_value import Machine
 from hybrid.estimation.waits import p50_p90
+from hybrid.planning import failed_places
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.alternatives import STAY, Alternatives, cheapest, chosen_option
 from hybrid.planning.awaited import Awaited
@@ -185,7 +186,7 @@ class Explainer:
         self, waiting: Waiting, start: Start, run: Run, alternatives: tuple[Alternative, ...]
     ) -> Decision:
         chosen = chosen_option(start, self.ws)
-        against = self._against(chosen, alternatives)
+        against = self._failed(waiting) or self._against(chosen, alternatives)
         sentence = f"starts now on {_places(run)} in {run.pool}{against}"
         return self._decision(waiting.job_id, Verdict.PLACE, sentence, chosen, alternatives)
 
@@ -198,7 +199,7 @@ class Explainer:
         sentence = (
             f"asks for {machines}: {burst.option.offers.label},"
             f" ready in about {_words(burst.option.offers.boot_s)}"
-            f"{self._against(chosen, alternatives)}"
+            f"{self._failed(waiting) or self._against(chosen, alternatives)}"
         )
         if burst.instead is None:
             sentence += "; no local GPUs will do"
@@ -301,6 +302,11 @@ class Explainer:
         return None
 
     # --- words --------------------------------------------------------------------------------
+
+    def _failed(self, waiting: Waiting) -> str:
+        """Where the job is not tried again while there is another place, whatever that costs."""
+        failed = failed_places.words(self.ws.snapshot.jobs[waiting.job_id])
+        return f"; {failed}" if failed else ""
 
     def _against(self, chosen: str, alternatives: tuple[Alternative, ...]) -> str:
         """How much the choice is better than the best of the others."""

@@ -33,6 +33,7 @@ def place(ws: Workspace, job: Job, start: Start) -> Run:
         assigned_at=ws.now,
         epoch=ws.snapshot.epoch,
         claim_ids=tuple(ClaimId(claim.id) for claim in claims),
+        market=claims[0].offer.market if claims else None,
         gpu_model=start.model,
         speed=start.speed,
         price_micros_per_hour=price,

@@ -7,7 +7,7 @@ same figures as before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hybrid.domain.claim import Bargain
@@ -20,12 +20,13 @@ from hybrid.planning import quarantine, return_home
 from hybrid.planning.admit import admitted, unknown_model
 from hybrid.planning.adopt import Adoption, adopt
 from hybrid.planning.burst import Burst, Bursting
-from hybrid.planning.choices import Choices
+from hybrid.planning.choices import Choices, Waiting
 from hybrid.planning.claims import open_claims
 from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.consolidate import consolidate, keep_slots
 from hybrid.planning.explain import Explainer
+from hybrid.planning.failed_places import failed_pools
 from hybrid.planning.improve import improve
 from hybrid.planning.leases import renew_leases
 from hybrid.planning.options import CLOUD_TERMS, local_terms
@@ -68,6 +69,7 @@ def weigh(snapshot: Snapshot, policy: PolicyDocument, policy_version: int) -> We
     line = queue(ws)
     outcome = Outcome(Schedule(ws, choices), line.in_order())
     cloud = Cloud(ws)
+    shun_failed_pools(ws, cloud, outcome.waiting)
     bursting = choose_places(ws, choices, cloud, line, outcome)
     bring_home(ws, bursting, outcome)
     move_to_spot(ws, cloud)
@@ -134,6 +136,21 @@ def _at_home(ws: Workspace, cls: JobClass, there: Supply) -> bool:
         if found >= cls.nodes:
             return True
     return False
+
+
+def shun_failed_pools(ws: Workspace, cloud: Cloud, waiting: Sequence[Waiting]) -> None:
+    """Jobs that have failed too often in a pool are not better off there than in a cloud where
+    they have not, whatever that costs, while one is open to them or on its way."""
+    for each in waiting:
+        job = ws.snapshot.jobs[each.job_id]
+        failed = failed_pools(job)
+        if not failed:
+            continue
+        coming = ws.covering.get(job.id)
+        away = cloud.best(each.cls, job) if coming is None else None
+        pool = away[1].pool if away is not None else coming[0].pool if coming is not None else None
+        if pool is not None and pool not in failed:
+            ws.shunned[job.id] = failed
 
 
 def choose_places(

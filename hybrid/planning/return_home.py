@@ -21,6 +21,7 @@ from hybrid.estimation.runtime import checkpoint_s
 from hybrid.estimation.waits import Duration
 from hybrid.ledger.charges import egress_micros
 from hybrid.planning.choices import Start, Waiting
+from hybrid.planning.failed_places import failed_pools
 from hybrid.planning.options import (
     CHECKPOINT,
     DISKS,
@@ -144,6 +145,8 @@ def weigh(ws: Workspace, run: Run, job: Job, schedule: Schedule) -> Homecoming |
     start = schedule.find(at_home)
     if start is None or start.at > at_home.ready_at:
         return None
+    if start.type.pool in failed_pools(job):
+        return None  # that is why it left
     return consider(ws, run, job, start)
 
 

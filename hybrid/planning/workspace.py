@@ -103,6 +103,8 @@ class Workspace:
         self.covering: dict[JobId, tuple[Claim, ...]] = {}
         self.moved: dict[JobId, Claim] = {}
         """Where jobs go on that give up a machine for another: a slot there is kept for them."""
+        self.shunned: dict[JobId, frozenset[PoolName]] = {}
+        """Pools in which jobs have failed too often that have a cloud to go to instead."""
         self.kept_slots: list[tuple[int, int, float, float, float]] = []
         """Slots kept for runs that are stopping yet: node, devices, until when, cores, GiB."""
         self.orphans: tuple[Claim, ...] = ()

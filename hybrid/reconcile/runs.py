@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import NodeId, RunId
-from hybrid.domain.job import Checkpoint, Job, JobState, StopCause
+from hybrid.domain.job import Checkpoint, FailedPlace, Job, JobState, StopCause
 from hybrid.domain.money import cost_micros
 from hybrid.domain.node import NodeState
 from hybrid.domain.quantities import format_duration
@@ -34,6 +34,9 @@ _REQUEUE = frozenset(
         StopCause.NODE_LOST,
     }
 )
+_PLACES_KEPT = 32
+"""The last nodes and places at which a job has failed that are remembered."""
+
 _BEYOND = (NodeState.LOST, NodeState.GONE)
 
 
@@ -386,7 +389,9 @@ def _failure(run: Run, job: Job, ended: Sequence[RankReport], rules: SyncRules) 
     words = worst.problem if never_began else _exit_words(worst.exit_code or 0)
     elsewhere = len(set(job.avoid_nodes) - set(run.node_ids))
     if elsewhere and not never_began and job.exit_code == worst.exit_code:
-        words += f" as before on {elsewhere} other node(s): the fault is the job's own"
+        places = dict.fromkeys((*job.failed_at, FailedPlace(pool=run.pool, market=run.market)))
+        where = f" in {', '.join(map(str, places))}" if len(places) > 1 else ""
+        words += f" as before on {elsewhere} other node(s){where}: the fault is the job's own"
     if worst.tail:
         words = f"{words}; its last lines:\n{worst.tail}"
     # a run that could not even begin says more about the node than about the job
@@ -406,8 +411,10 @@ def _job_after(job: Job, run: Run, outcome: Outcome, now: float) -> Job:
     if outcome.failure:
         failures = job.failures + 1
         backoff = job.spec.retries.backoff * 2.0 ** min(failures - 1, 16)
-        avoid = tuple(dict.fromkeys((*job.avoid_nodes, *run.node_ids)))[-32:]
-        changes |= {"failures": failures, "not_before": now + backoff, "avoid_nodes": avoid}
+        avoid = tuple(dict.fromkeys((*job.avoid_nodes, *run.node_ids)))[-_PLACES_KEPT:]
+        places = (*job.failed_at, FailedPlace(pool=run.pool, market=run.market))[-_PLACES_KEPT:]
+        changes |= {"failures": failures, "not_before": now + backoff}
+        changes |= {"avoid_nodes": avoid, "failed_at": places}
     if outcome.state is JobState.SUCCEEDED and job.state is JobState.PLACED:
         job = job.to(JobState.RUNNING, at=now)
     if job.state in (JobState.PLACED, JobState.RUNNING) and outcome.state not in _direct(job):

@@ -139,6 +139,10 @@ def _job(draw: st.DrawFn) -> dict[str, Any]:
         job["cancelled"] = True
     if draw(st.integers(0, 9)) == 0:
         job["models"] = ["a100"]
+    if draw(st.integers(0, 4)) == 0:
+        job["failed_in"] = 2 * draw(
+            st.sampled_from([["home"], ["cloud/spot"], ["home", "cloud/on_demand"]])
+        )
     return job
 
 

@@ -13,7 +13,7 @@ from hybrid.domain.breaker import Breaker
 from hybrid.domain.budget import Balance
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId, GpuId, JobId, MachineId, NodeId, OfferId, PoolName, RunId
-from hybrid.domain.job import Checkpoint, Job, JobState, Progress, StopCause
+from hybrid.domain.job import Checkpoint, FailedPlace, Job, JobState, Progress, StopCause
 from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.learned import Estimate, Learned
 from hybrid.domain.money import to_micros
@@ -386,11 +386,18 @@ def _job(id_: JobId, spec: JobSpec, given: dict[str, Any], number: int) -> Job:
         failures=int(given.get("failures", 0)),
         not_before=NOW + seconds(given["not_before"]) if "not_before" in given else 0.0,
         avoid_nodes=tuple(NodeId(n) for n in given.get("avoid", ())),
+        failed_at=tuple(_failed_place(place) for place in given.get("failed_in", ())),
         claims_opened=int(given.get("claims_opened", 0)),
         cancel_requested=bool(given.get("cancelled", False)),
         checkpoint=checkpoint,
         version=1,
     )
+
+
+def _failed_place(text: str) -> FailedPlace:
+    """``pool``, or ``pool/market``."""
+    pool, _, market = text.partition("/")
+    return FailedPlace(pool=PoolName(pool), market=Market(market) if market else None)
 
 
 def _running(

@@ -719,3 +719,34 @@ def test_a_machine_asked_for_since_a_shared_quota_was_read_counts_against_it() -
     world["claims"] = {"c1": {"offer": "od", "state": "requested", "job": "y-1", "asked": "-1s"}}
     _, _, made = planned(world)
     assert [a for a in made.actions if isinstance(a, OpenClaim)] == []
+
+
+def a_run_in_a_cloud(**more: Any) -> dict[str, Any]:
+    """A run that would come home to a free GPU."""
+    saved = {"at": "-2m", "work": "48m", "took": "10s"}
+    return {
+        **CLOUD,
+        "nodes": {"n1": {"gpus": 1}},
+        "claims": {"c1": {"offer": "od", "job": "away", "asked": "-1h"}},
+        "jobs": {
+            "away": {"run": "6h", "at": "n-c1", "started": "-50m", "saves": True, "saved": saved}
+            | more
+        },
+    }
+
+
+@pytest.mark.parametrize(("failed_in", "comes"), [(["home"], True), (["home", "home"], False)])
+def test_a_job_does_not_come_home_to_a_pool_in_which_it_has_failed_too_often(
+    failed_in: list[str], comes: bool
+) -> None:
+    _, _, made = planned(a_run_in_a_cloud(failed_in=failed_in))
+    assert [isinstance(action, Stop) for action in made.actions] == [True] * comes
+
+
+def test_a_job_that_has_failed_too_often_at_home_stays_there_while_no_cloud_is_open_to_it() -> None:
+    job = {"run": "1h", "failed_in": ["home", "home"]}
+    world = {**CLOUD, "nodes": {"n1": {"gpus": 1}}, "jobs": {"x": job}}
+    _, _, made = planned(world)
+    assert [type(action) for action in made.actions] == [OpenClaim]
+    _, _, made = planned({**world, "jobs": {"x": {**job, "where": {"burst": "never"}}}})
+    assert placements(made) == {"x": (NodeId("n1"),)}

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hybrid.domain.ids import NodeId
-from hybrid.domain.job import Checkpoint, Job, JobState, StopCause
+from hybrid.domain.ids import NodeId, PoolName
+from hybrid.domain.job import Checkpoint, FailedPlace, Job, JobState, StopCause
+from hybrid.domain.job_spec import Market
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run, RunState
 from hybrid.domain.transitions import Step
@@ -120,6 +121,24 @@ def test_a_failure_is_retried_elsewhere_after_a_backoff() -> None:
     _, job = after(one(job=job), an_observation(ranks=(an_ended_rank(code=1),)))
     assert (job.state, job.failures, job.not_before) == (JobState.PENDING, 2, NOW + 20)
     assert job.avoid_nodes == (NodeId("n1"),)
+    assert job.failed_at == (FailedPlace(pool=PoolName("rack")),)
+
+
+def test_a_failure_in_a_cloud_is_remembered_with_its_market() -> None:
+    run = a_run(state=RunState.RUNNING, pool="cloud", market=Market.SPOT)
+    before = FailedPlace(pool=PoolName("rack"))
+    spec = a_spec(retries={"max": 9})
+    job = a_job(state=JobState.RUNNING, failures=1, spec=spec, failed_at=(before,))
+    _, job = after(one(run, job), an_observation(ranks=(an_ended_rank(code=1),)))
+    assert job.failed_at == (before, FailedPlace(pool=PoolName("cloud"), market=Market.SPOT))
+
+
+def test_the_last_thirty_two_places_of_failure_are_remembered() -> None:
+    place = FailedPlace(pool=PoolName("lab"))
+    spec = a_spec(retries={"max": 99})
+    job = a_job(state=JobState.RUNNING, failures=40, spec=spec, failed_at=(place,) * 32)
+    _, job = after(one(job=job), an_observation(ranks=(an_ended_rank(code=1),)))
+    assert job.failed_at == (*(place,) * 31, FailedPlace(pool=PoolName("rack")))
 
 
 def test_a_failure_past_the_last_retry_is_told_with_the_last_lines() -> None:
@@ -140,6 +159,11 @@ def test_a_job_that_fails_everywhere_the_same_way_is_told_that_it_is_its_own_fau
     assert failed.reason == (
         "exited with code 3 as before on 1 other node(s): the fault is the job's own;"
         " its last lines:\nValueError: no data"
+    )
+    cloud = FailedPlace(pool=PoolName("cloud"), market=Market.SPOT)
+    _, failed = after(one(job=replace(job, failed_at=(cloud,))), an_observation(ranks=(ended,)))
+    assert failed.reason.startswith(
+        "exited with code 3 as before on 1 other node(s) in cloud (spot), rack: the fault is"
     )
     another_way = an_ended_rank(code=4, tail="")
     _, failed = after(one(job=job), an_observation(ranks=(another_way,)))
