@@ -109,6 +109,9 @@ class ShownRun(Shown):
     exit_code: int | None
     resumed_from: int | None = Field(description="Number of the checkpoint it began from")
     first_step: int | None = Field(description="The first step it reported")
+    checkpoint_problem: str = Field(
+        description="Why what it saves is not committed now; empty while it is"
+    )
     outputs: tuple[str, ...] = Field(
         description="Digests of the archives of its outputs, by rank; see /v1/artifacts"
     )
@@ -135,6 +138,7 @@ class ShownRun(Shown):
             exit_code=run.exit_code,
             resumed_from=run.resume_seq,
             first_step=run.first_step,
+            checkpoint_problem=run.checkpoint_problem,
             outputs=run.outputs,
             progress=ShownProgress.maybe(progress),
         )

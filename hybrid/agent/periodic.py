@@ -35,6 +35,9 @@ _OPEN_AGAIN_S = 30.0
 _FINAL_TRIES = 3
 FINAL_DEADLINE_S = 900.0
 
+SLOW_S = 60.0
+"""A commit that takes longer is told of while it lasts: nobody should rely on its end."""
+
 OTHERWISE_S = 600.0
 """How often a run saves that was placed before its interval was told."""
 
@@ -62,7 +65,8 @@ class CheckpointKeeper:
         self._tried_s = float("-inf")
         self._look_at_s = 0.0
         self._moving = 0
-        self.problem = ""
+        self._problem = ""
+        self._sending_since_s: float | None = None
         self.last = self._recalled()
         self._url = config.checkpoint_url or document.checkpoint_url
         self._saver: Saver | None = None
@@ -77,7 +81,7 @@ class CheckpointKeeper:
             store = CheckpointStore.open(self._url)
         except (ValueError, ImportError, CheckpointError, OSError) as error:
             self._open_again_s = boottime_s() + _OPEN_AGAIN_S
-            self.problem = f"the checkpoint store cannot be opened: {error}"[:4096]
+            self._problem = f"the checkpoint store cannot be opened: {error}"[:4096]
             _log.error("no checkpoint store", run=self._document.run_id, error=str(error))
             self._changed()
             return None
@@ -89,6 +93,15 @@ class CheckpointKeeper:
         with contextlib.suppress(ValidationError):
             return WireCheckpoint.model_validate(self._folder.facts().get("checkpoint"))
         return None
+
+    @property
+    def problem(self) -> str:
+        """Why what the job saves is not committed now, what is wrong up to a colon; empty while it
+        is."""
+        since_s = self._sending_since_s
+        if not self._problem and since_s is not None and boottime_s() - since_s > SLOW_S:
+            return f"the checkpoint store is slow: a save has taken more than {SLOW_S:g} s so far"
+        return self._problem
 
     @property
     def expected_s(self) -> float:
@@ -172,6 +185,7 @@ class CheckpointKeeper:
         """Commit the directory; what stood in the way, if anything."""
         saver = self.saver()
         assert saver is not None
+        self._sending_since_s = boottime_s()
         try:
             done = saver.commit(self._folder.checkpoint, self._step(listing))
         except SnapshotChanged as error:
@@ -183,9 +197,11 @@ class CheckpointKeeper:
         except (CheckpointError, OSError) as error:
             self._met(error)
             return error
+        finally:
+            self._sending_since_s = None
         self._moving = 0
         self._committed = listing
-        self.problem = ""
+        self._problem = ""
         if self.last is None or done.seq != self.last.seq:
             self.last = done
             _log.info(
@@ -217,9 +233,9 @@ class CheckpointKeeper:
 
     def _met(self, error: Exception) -> None:
         words = f"{_PROBLEMS.get(type(error), 'the checkpoint was not committed')}: {error}"
-        if words != self.problem:
+        if words != self._problem:
             _log.warning("checkpoint not committed", run=self._document.run_id, why=words)
-        self.problem = words[:4096]
+        self._problem = words[:4096]
         self._changed()
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hybrid.agent.checkpoints import CheckpointStore, CommitRequest, CorruptCheckpoint
+import tenacity
+
+from hybrid.agent.checkpoints import (
+    CheckpointMissing,
+    CheckpointStore,
+    CommitRequest,
+    CorruptCheckpoint,
+    PartSpoilt,
+)
 from hybrid.agent.protocol import Resume, RunDocument, WireCheckpoint
 
 STEP_FILE = "STEP"
@@ -15,12 +23,23 @@ enough for one machine; the ranks of a gang need the file to agree on a step."""
 
 _STEP_FILE_BYTES = 32
 
+LATE_S = 10.0
+"""How long a checkpoint that was committed may take to be seen in its store."""
+
 
 class Saver:
     """Commits and restores for one order. Methods raise CheckpointError."""
 
-    def __init__(self, store: CheckpointStore, document: RunDocument, stamps_file: Path) -> None:
+    def __init__(
+        self,
+        store: CheckpointStore,
+        document: RunDocument,
+        stamps_file: Path,
+        *,
+        late_s: float = LATE_S,
+    ) -> None:
         self._store = store
+        self._late_s = late_s
         self._document = document
         self._stamps_file = stamps_file
 
@@ -58,34 +77,59 @@ class Saver:
     def restore(self, directory: Path, resume: Resume) -> int:
         """Bring back the checkpoint that was asked for; the step it holds.
 
-        One that proves bad, or is not there any more, is replaced by the newest good one: less
-        work is saved, none is invented. Raises CorruptCheckpoint when there is none at all.
+        One that cannot be seen is waited for: a store may show it late. One that proves bad, or
+        does not come, is replaced by the newest good one: less work is saved, none is invented.
+        Raises CorruptCheckpoint when there is none at all, and where the part of one rank of a gang
+        proves bad: then that step is withdrawn, and the next run of the job finds all ranks at the
+        one before.
         """
-        document = self._document
-        for seq in (self._seq_of(resume), None):
-            try:
-                report = self._store.restore(
-                    document.job_id,
-                    directory,
-                    seq=seq,
-                    rank=document.rank,
-                    nodes=document.nodes,
-                    stamps_file=self._stamps_file,
-                )
-            except CorruptCheckpoint:
-                if seq is None:
-                    raise
-                continue
-            if report is not None:
-                return resume.step if report.step is None else report.step
-        raise CorruptCheckpoint(f"job {document.job_id} has no good checkpoint")
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(CheckpointMissing),
+            stop=tenacity.stop_after_delay(self._late_s),
+            wait=tenacity.wait_random_exponential(multiplier=0.2, max=5.0),
+            reraise=True,
+        )
+        try:
+            return retrying(lambda: self._restore(directory, resume, self._seq_of(resume)))
+        except PartSpoilt:
+            raise
+        except CorruptCheckpoint:
+            return self._restore(directory, resume, None)
 
-    def _seq_of(self, resume: Resume) -> int | None:
+    def _restore(self, directory: Path, resume: Resume, seq: int | None) -> int:
+        document = self._document
+        try:
+            report = self._store.restore(
+                document.job_id,
+                directory,
+                seq=seq,
+                rank=document.rank,
+                nodes=document.nodes,
+                stamps_file=self._stamps_file,
+            )
+        except PartSpoilt as error:
+            found = self._store.latest(document.job_id, document.nodes)
+            step = resume.step if seq is not None or found is None else found.step
+            if step is not None:
+                self._store.withdraw(
+                    document.job_id, step=step, rank=document.rank, nodes=document.nodes
+                )
+            raise PartSpoilt(f"step {step} is withdrawn: {error}") from error
+        if report is None:
+            raise CorruptCheckpoint(f"job {document.job_id} has no good checkpoint")
+        return resume.step if report.step is None else report.step
+
+    def _seq_of(self, resume: Resume) -> int:
         """Ranks number theirs apart: a gang's checkpoint goes by its step and rank 0's number."""
-        if self._document.nodes == 1:
+        document = self._document
+        if document.nodes == 1:
             return resume.seq
-        kept = self._store.checkpoints(self._document.job_id, self._document.nodes)
-        return max((each.seq for each in kept if each.step == resume.step), default=None)
+        kept = self._store.checkpoints(document.job_id, document.nodes)
+        seq = max((each.seq for each in kept if each.step == resume.step), default=None)
+        if seq is None:
+            words = f"job {document.job_id} has no complete checkpoint of step {resume.step}"
+            raise CheckpointMissing(words)
+        return seq
 
 
 def step_in(directory: Path) -> int | None:

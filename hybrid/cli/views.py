@@ -73,6 +73,7 @@ def job(found: said.Job) -> Any:
             ("exit code", "" if found.exit_code is None else str(found.exit_code)),
             ("cloud cost", dollars(found.cost_usd)),
             ("checkpoint", _checkpoint(found.checkpoint)),
+            ("not safe", found.runs[-1].checkpoint_problem if found.runs else ""),
         )
     )
     runs = table(

@@ -80,6 +80,7 @@ class Run(Answer):
     exit_code: int | None
     resumed_from: int | None
     progress: Progress | None
+    checkpoint_problem: str = ""
     outputs: tuple[str, ...] = ()
 
 

@@ -146,6 +146,14 @@ class Job:
     history: tuple[Step, ...] = ()
     version: int = 0
 
+    def resumes_on(self, gpu_model: str) -> Checkpoint | None:
+        """The checkpoint that a run on a GPU model goes on from; None where it begins anew: there
+        is none, or it is from another model and not portable. Both may be without a GPU ("")."""
+        saved = self.checkpoint
+        if saved is None or self.spec.checkpoint.portable:
+            return saved
+        return saved if saved.gpu_model in ("", gpu_model) else None
+
     def to(self, state: JobState, *, at: float, cause: str = "", **changes: Any) -> Self:
         """This job in another state; raises InvalidTransition."""
         history = JOB_TRANSITIONS.step(

@@ -76,6 +76,9 @@ class Run:
     first_step: int | None = None
     unnamed_since: float | None = None
     """Since when a node that is heard has not named a rank of the run that had begun there."""
+    checkpoint_problem: str = ""
+    """Why what the job saves is not safe now, in words that begin with what is wrong up to a colon;
+    empty while its saves are committed."""
     outputs: tuple[str, ...] = ()
     """Digests of the archives of its named outputs, by rank; empty where there are none."""
     history: tuple[Step, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hybrid.domain.job import Job, Progress
 from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.learned import Learned
@@ -66,6 +68,10 @@ def run_left(
     stated_speed: float = 1.0,
 ) -> Duration:
     """Seconds that a live run still takes where it is, never past its walltime."""
+    saved = job.checkpoint
+    if saved is not None and saved.committed_at <= run.assigned_at:
+        # what an earlier run saved counts if this one goes on from it
+        job = replace(job, checkpoint=job.resumes_on(run.gpu_model))
     whole = work_left(job, learned, stated_speed=stated_speed)
     if run.started_at is None:
         mean_s = min(whole.mean_s / run.speed, job.spec.walltime)

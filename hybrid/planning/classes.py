@@ -17,7 +17,6 @@ from hybrid.domain.reasons import WalltimeTooShort
 from hybrid.estimation.runtime import total_work, work_left
 from hybrid.estimation.waits import Duration
 from hybrid.planning.fit import (
-    CPU_ONLY,
     Fit,
     LearnedSpeeds,
     Need,
@@ -80,12 +79,7 @@ class JobClass:
     def run_time(self, model: str, speed: float) -> Duration:
         """How long what is left takes at this speed, cut off at the walltime."""
         work = self.work
-        saved = self.sample.checkpoint
-        if (
-            saved is not None
-            and not self.sample.spec.checkpoint.portable
-            and saved.gpu_model not in (CPU_ONLY, model)
-        ):
+        if self.sample.checkpoint is not None and self.sample.resumes_on(model) is None:
             work = self.whole_work  # the checkpoint does not restore there
         walltime = self.sample.spec.walltime
         return Duration(min(work.mean_s / speed, walltime), work.sd_s / speed)

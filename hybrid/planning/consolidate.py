@@ -41,7 +41,7 @@ from hybrid.planning.options import (
     disk_micros_per_hour,
     held_option,
 )
-from hybrid.planning.return_home import returning, stay_cost
+from hybrid.planning.return_home import is_safe, returning, stay_cost
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import NodeView, Workspace, claim_ref, job_ref, run_ref
@@ -225,7 +225,7 @@ def _may_move(ws: Workspace, runs: Sequence[tuple[Run, Job]]) -> bool:
     """Whether all runs of a machine may be moved at all. A job with a deadline stays where the
     choice of its machine put it; a gang and a share of a GPU stay too."""
     return all(
-        job.spec.checkpoint.enabled
+        is_safe(run, job)
         and job.spec.deadline_at is None
         and job.spec.resources.nodes == 1
         and job.spec.resources.gpu.share >= 1

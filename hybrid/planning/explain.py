@@ -13,6 +13,7 @@ from hybrid.domain.reasons import (
     HardwareMismatch,
     Nowhere,
     Reason,
+    Said,
     SourceUnknown,
     WaitingForMachine,
     WaitsForSpot,
@@ -78,6 +79,7 @@ class Explainer:
             and known.policy_version == self.ws.policy_version
             and run.id not in self.outcome.homecomings
             and self.outcome.consolidation_of(run) is None
+            and not run.checkpoint_problem
             and self.ws.stopping(run) is None
         )
         return known if goes_on else None
@@ -96,7 +98,11 @@ class Explainer:
         sentence = (
             f"runs on {_places(run)} ({where} pool {run.pool}), about {_words(left.mean_s)} to go"
         )
-        return self._decision(job.id, Verdict.STAY, sentence, STAY, alternatives)
+        reason = None
+        if run.checkpoint_problem:
+            reason = Said("checkpoint_not_safe", run.checkpoint_problem)
+            sentence += f"; it is not moved while its work is not safe: {reason}"
+        return self._decision(job.id, Verdict.STAY, sentence, STAY, alternatives, reason)
 
     def _stopping(self, job: Job, run: Run, cause: StopCause) -> Decision:
         verdict = Verdict.RETURN if cause is StopCause.RETURN else Verdict.STOP

@@ -22,6 +22,7 @@ def place(ws: Workspace, job: Job, start: Start) -> Run:
     views = [ws.nodes[node] for node in start.nodes]
     claims = tuple(view.claim for view in views if view.claim is not None)
     price = sum(claim.offer.price_micros_per_hour for claim in claims)
+    resumed = job.resumes_on(start.model)
     run = Run(
         id=run_id(job.id, job.attempts + 1),
         job_id=job.id,
@@ -38,7 +39,7 @@ def place(ws: Workspace, job: Job, start: Start) -> Run:
         speed=start.speed,
         price_micros_per_hour=price,
         expected_end_at=start.at + start.run.mean_s,
-        resume_seq=None if job.checkpoint is None else job.checkpoint.seq,
+        resume_seq=None if resumed is None else resumed.seq,
         checkpoint_interval_s=_interval_s(ws, job, start, claims),
     )
     rests_on: list[RowRef] = [job_ref(job)]

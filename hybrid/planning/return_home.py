@@ -128,13 +128,20 @@ def candidates(ws: Workspace) -> list[tuple[Run, Job]]:
         job = ws.snapshot.jobs.get(run.job_id)
         if job is None or not run.claim_ids or run.state is not RunState.RUNNING:
             continue
-        if not job.spec.checkpoint.enabled or ws.stopping(run) is not None:
+        if not is_safe(run, job) or ws.stopping(run) is not None:
             continue
         # with an infinite saving only the rules that are not about money can refuse
         if rules.refusal(run, _INFINITE, ws.policy, ws.now) is None:
             found.append((run, job))
     found.sort(key=lambda entry: (-entry[0].price_micros_per_hour, entry[0].id))
     return found
+
+
+def is_safe(run: Run, job: Job) -> bool:
+    """Whether a run that nothing forces to stop may be: its job saves its work, a checkpoint of it
+    was committed, and nothing keeps the next one from being."""
+    saves = job.spec.checkpoint.enabled and job.checkpoint is not None
+    return saves and not run.checkpoint_problem
 
 
 def weigh(ws: Workspace, run: Run, job: Job, schedule: Schedule) -> Homecoming | None:

@@ -72,7 +72,8 @@ def _drained(ws: Workspace, run: Run, job: Job) -> tuple[StopCause, str, float] 
     """Whether a run must leave nodes that are being emptied.
 
     One that ends in time by itself is let be. One that saves its work goes on elsewhere at once;
-    what would be lost of one that does not is put off as long as the time allows.
+    what would be lost of one that does not, or whose saves cannot be committed now, is put off as
+    long as the time allows.
     """
     nodes = (ws.snapshot.nodes.get(node_id) for node_id in run.node_ids)
     draining = [(n.drain_by, n.id) for n in nodes if n is not None and n.drain_by is not None]
@@ -80,7 +81,7 @@ def _drained(ws: Workspace, run: Run, job: Job) -> tuple[StopCause, str, float] 
         return None
     by, node_id = min(draining)
     ends_in_time = ws.now + ws.unstopped_left(run, job).mean_s <= by
-    patient = ends_in_time or not job.spec.checkpoint.enabled
+    patient = ends_in_time or not job.spec.checkpoint.enabled or bool(run.checkpoint_problem)
     if patient and ws.now < by - job.spec.stop.grace - NOTICE_MARGIN_S:
         return None
     return StopCause.DRAIN, f"{node_id} is being emptied", by

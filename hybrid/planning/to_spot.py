@@ -44,6 +44,8 @@ def _candidates(ws: Workspace) -> Iterator[tuple[Run, Job]]:
         job = ws.snapshot.jobs.get(run.job_id)
         if job is None or job.spec.deadline_at is None or not job.spec.checkpoint.enabled:
             continue
+        if run.checkpoint_problem:
+            continue  # its work would not be safe
         if run.state is not RunState.RUNNING or ws.stopping(run) is not None:
             continue
         claims = claims_under(ws, run)

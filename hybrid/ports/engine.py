@@ -82,6 +82,7 @@ class RankReport:
     progress: Progress | None = None
     checkpoint: Checkpoint | None = None
     checkpoint_problem: str = ""
+    """Why what it saves is not committed now, what is wrong up to a colon; empty while it is."""
     first_step: int | None = None
     outputs: str = ""
     """Digest of the archive of the named outputs, once they are in the artifact store."""

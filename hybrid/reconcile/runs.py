@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import NodeId, RunId
 from hybrid.domain.job import Checkpoint, FailedPlace, Job, JobState, StopCause
 from hybrid.domain.money import cost_micros
@@ -17,6 +18,7 @@ from hybrid.domain.quantities import format_duration
 from hybrid.domain.run import EXIT_CHECKPOINTED, Run, RunState
 from hybrid.ports.engine import ORDER_KEPT_PART, NodeReport, RankPhase, RankReport
 from hybrid.ports.observation import Known, Observation
+from hybrid.ports.store import Note
 from hybrid.reconcile.drafts import Draft, Drafts
 from hybrid.reconcile.learning import Lessons
 from hybrid.reconcile.rules import SyncRules
@@ -80,12 +82,16 @@ def _goes_on(run: Run, job: Job, ranks: Ranks, there: Collection[NodeId]) -> boo
         return False
     if run.unnamed_since is not None:
         return False
+    problem = ""
     for report in ranks.values():
         if report.phase is not RankPhase.RUNNING:
             return False
+        problem = problem or report.checkpoint_problem
         saved = report.checkpoint
         if saved is not None and (job.checkpoint is None or not _not_newer(saved, job.checkpoint)):
             return False
+    if (problem or run.checkpoint_problem) and _other_problem(run, ranks):
+        return False
     return all(slot.node_id in there for slot in run.slots)
 
 
@@ -110,6 +116,8 @@ def _sync_run(
 ) -> None:
     before_run, before_job = run, job
     job = _with_checkpoint(job, run, ranks, lessons)
+    if _other_problem(run, ranks):
+        run = replace(run, checkpoint_problem=_problem(ranks))
     if _all_begun(run, ranks):
         run, job = _begun(run, job, ranks, now)
     over = {rank for rank, report in ranks.items() if report.phase is RankPhase.ENDED}
@@ -120,12 +128,39 @@ def _sync_run(
     if run is before_run and job is before_job:
         return  # hot: most runs simply go on
     draft = drafts.draft(f"job:{job.id}")
+    if run.checkpoint_problem != before_run.checkpoint_problem:
+        draft.add(Note(_told_of_its_saves(run, now)))
     if run != before_run:
         draft.put(run)
     if job != before_job:
         draft.put(job)
     if run != before_run or job != before_job:
         _rest_on_nodes(draft, drafts, lost, run)
+
+
+def _problem(ranks: Ranks) -> str:
+    """What keeps the first rank that says so from having its saves committed."""
+    said = (ranks[rank].checkpoint_problem for rank in sorted(ranks))
+    return next((problem for problem in said if problem), "")
+
+
+def _other_problem(run: Run, ranks: Ranks) -> bool:
+    """Whether something else than is known is wrong with its saves. What comes behind the colon may
+    change with every try: no row is written for that."""
+    if not ranks:
+        return False
+    return _problem(ranks).partition(":")[0] != run.checkpoint_problem.partition(":")[0]
+
+
+def _told_of_its_saves(run: Run, now: float) -> Event:
+    return Event(
+        kind=EventKind.RUN,
+        subject=run.id,
+        what="saves not safe" if run.checkpoint_problem else "saves safe again",
+        at=now,
+        words=run.checkpoint_problem,
+        job_id=run.job_id,
+    )
 
 
 def _lost_ranks(drafts: Drafts, run: Run, ranks: Ranks) -> set[int]:
@@ -277,12 +312,15 @@ def _not_newer(checkpoint: Checkpoint, last: Checkpoint) -> bool:
 
 
 def _work_until(checkpoint: Checkpoint, run: Run, job: Job) -> float:
-    """Reference-GPU seconds of work saved: those of the run before, and this run's at its speed."""
+    """Reference-GPU seconds of work saved: those of the run before, if this one went on from its
+    checkpoint, and this run's at its speed."""
     began = run.started_at if run.started_at is not None else run.assigned_at
-    saved = 0.0
-    if job.checkpoint is not None:
-        began = max(began, job.checkpoint.committed_at)
-        saved = job.checkpoint.work_s
+    saved, last = 0.0, job.checkpoint
+    if last is not None and last.committed_at <= run.assigned_at:
+        last = job.resumes_on(run.gpu_model)
+    if last is not None:
+        began = max(began, last.committed_at)
+        saved = last.work_s
     return saved + max(0.0, checkpoint.committed_at - began) * run.speed
 
 
@@ -349,9 +387,8 @@ def outcome_of(run: Run, job: Job, ranks: Ranks, lost: set[int], rules: SyncRule
         words = f"stopped at its walltime of {format_duration(job.spec.walltime)}"
         return Outcome(JobState.FAILED, words, exit_code=_first_bad(codes), cause=cause)
     if cause in _REQUEUE:
-        return Outcome(
-            JobState.PENDING, _requeue_words(cause, codes), exit_code=_first_bad(codes), cause=cause
-        )
+        words = _requeue_words(cause, codes, _problem(ranks))
+        return Outcome(JobState.PENDING, words, exit_code=_first_bad(codes), cause=cause)
     if codes and all(code in (0, EXIT_CHECKPOINTED) for code in codes):
         return Outcome(
             JobState.PENDING,
@@ -371,9 +408,11 @@ def _hardest(run: Run, ended: Sequence[RankReport], lost: set[int]) -> StopCause
     return max(causes, key=lambda cause: cause.hardness, default=None)
 
 
-def _requeue_words(cause: StopCause | None, codes: Sequence[int | None]) -> str:
-    saved = bool(codes) and all(code == EXIT_CHECKPOINTED for code in codes)
+def _requeue_words(cause: StopCause | None, codes: Sequence[int | None], problem: str) -> str:
+    saved = bool(codes) and all(code == EXIT_CHECKPOINTED for code in codes) and not problem
     how = "its work saved" if saved else "back to its last checkpoint"
+    if problem:
+        how += f" ({problem})"
     why = (cause or StopCause.PREEMPT).replace("_", " ")
     return f"stopped ({why}), {how}"
 

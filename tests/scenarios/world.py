@@ -444,6 +444,7 @@ def _running(
         started_at=started,
         stop_cause=cause,
         stop_requested_at=NOW if stopping else None,
+        checkpoint_problem=given.get("not_safe", ""),
         version=1,
     )
     state = JobState.STOPPING if stopping else JobState.RUNNING

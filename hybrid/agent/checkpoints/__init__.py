@@ -15,7 +15,9 @@ from __future__ import annotations
 from hybrid.agent.checkpoints.commit import CommitReport, CommitRequest
 from hybrid.agent.checkpoints.errors import (
     CheckpointError,
+    CheckpointMissing,
     CorruptCheckpoint,
+    PartSpoilt,
     SnapshotChanged,
     StoreFull,
     StoreReadOnly,
@@ -31,6 +33,7 @@ from hybrid.agent.checkpoints.store import CheckpointInfo, CheckpointStore
 __all__ = [
     "CheckpointError",
     "CheckpointInfo",
+    "CheckpointMissing",
     "CheckpointStore",
     "CommitReport",
     "CommitRequest",
@@ -38,6 +41,7 @@ __all__ = [
     "GcReport",
     "ManifestRef",
     "Objects",
+    "PartSpoilt",
     "RestoreReport",
     "SnapshotChanged",
     "StoreFull",

@@ -23,6 +23,15 @@ class CorruptCheckpoint(CheckpointError):
     """A checkpoint is incomplete or altered, and was not restored."""
 
 
+class CheckpointMissing(CorruptCheckpoint):
+    """No such checkpoint can be seen. A store that shows late what was written may show it yet."""
+
+
+class PartSpoilt(CorruptCheckpoint):
+    """What a rank of a gang was to go on from proved bad when it was read. The other ranks cannot
+    know, so it must not go back to an earlier step by itself."""
+
+
 class SnapshotChanged(CheckpointError):
     """The job wrote to its checkpoint while it was read; nothing was published."""
 

@@ -17,7 +17,12 @@ from hybrid.agent.checkpoints.commit import (
     CommitRequest,
     commit_directory,
 )
-from hybrid.agent.checkpoints.errors import CheckpointError, CorruptCheckpoint
+from hybrid.agent.checkpoints.errors import (
+    CheckpointError,
+    CheckpointMissing,
+    CorruptCheckpoint,
+    PartSpoilt,
+)
 from hybrid.agent.checkpoints.manifest import (
     Manifest,
     ManifestRef,
@@ -100,6 +105,9 @@ class CheckpointStore:
         refs = [ref for ref, _ in self._refs(request.job_id) if ref.rank == request.rank]
         base = self._base(request.job_id, request.rank, refs)
         own = [ref.seq for ref in refs if ref.attempt == request.attempt]
+        last = self._last.get((request.job_id, request.rank))
+        if last is not None and last.ref.attempt == request.attempt:
+            own.append(last.ref.seq)  # a listing may come too late for it
         seq = max([first_seq(request.attempt), *own]) + 1
         ref = ManifestRef(request.job_id, seq, request.rank)
         plan = CommitPlan(
@@ -155,7 +163,7 @@ class CheckpointStore:
         try:
             data = persistently(lambda: self._objects.get(ref.key))
         except ObjectMissing:
-            raise CorruptCheckpoint(f"{ref.key} is missing") from None
+            raise CheckpointMissing(f"{ref.key} is missing") from None
         return Manifest.decode(ref, data)
 
     def _verify(self, manifest: Manifest) -> None:
@@ -230,19 +238,20 @@ class CheckpointStore:
         """Bring back checkpoint ``seq``, or the last one that proves good; None if there is none.
 
         Every block is verified; a checkpoint that fails is passed over for the one before it, or
-        raises CorruptCheckpoint when ``seq`` asked for it. ``target`` is replaced as a whole.
+        raises CorruptCheckpoint when ``seq`` asked for it (CheckpointMissing when it cannot be
+        seen). ``target`` is replaced as a whole.
+
+        All ranks of a gang come to the same checkpoint: one of which any rank's part is not whole
+        is passed over by all, and one that proves bad only when it is read raises PartSpoilt.
         """
-        for ranks in self._complete(job_id, nodes):
-            if seq is not None and ranks[0].ref.seq != seq:
-                continue
+        for ranks in self._candidates(job_id, nodes, seq):
             try:
-                report = restore_directory(
-                    self._objects,
-                    ranks[rank],
-                    target,
-                    workers=self._workers,
-                    stamps_file=stamps_file,
-                )
+                if nodes > 1:
+                    for manifest in ranks.values():
+                        self._verify(manifest)
+                report = self._restore_part(ranks[rank], target, stamps_file)
+            except PartSpoilt:
+                raise
             except CorruptCheckpoint:
                 if seq is not None:
                     raise
@@ -250,8 +259,42 @@ class CheckpointStore:
             self._last[job_id, rank] = ranks[rank]
             return report
         if seq is not None:
-            raise CorruptCheckpoint(f"job {job_id} has no complete checkpoint {seq}")
+            raise CheckpointMissing(f"job {job_id} has no complete checkpoint {seq}")
         return None
+
+    def _candidates(
+        self, job_id: str, nodes: int, seq: int | None
+    ) -> Iterator[dict[int, Manifest]]:
+        """The checkpoint asked for, or all, newest first."""
+        if seq is not None and nodes == 1:
+            # by its name: a listing may come too late for it
+            manifest = self._load(ManifestRef(job_id, seq, 0))
+            if manifest.nodes == 1:
+                yield {0: manifest}
+            return
+        for ranks in self._complete(job_id, nodes):
+            if seq is None or ranks[0].ref.seq == seq:
+                yield ranks
+
+    def _restore_part(
+        self, manifest: Manifest, target: Path, stamps_file: Path | None
+    ) -> RestoreReport:
+        try:
+            return restore_directory(
+                self._objects, manifest, target, workers=self._workers, stamps_file=stamps_file
+            )
+        except CorruptCheckpoint as error:
+            if manifest.nodes > 1:
+                raise PartSpoilt(str(error)) from error
+            raise
+
+    def withdraw(self, job_id: str, *, step: int, rank: int, nodes: int) -> None:
+        """Remove a rank's part of a gang's checkpoint, so that no rank takes it for whole."""
+        for ranks in self._complete(job_id, nodes):
+            if ranks[0].step == step:
+                self._objects.delete([ranks[rank].ref.key])
+                self._last.pop((job_id, rank), None)
+                return
 
     # -- forget --------------------------------------------------------------------------------
 

@@ -45,6 +45,31 @@ def test_a_checkpoint_store_that_cannot_be_written_is_told_and_the_run_goes_on(
     assert told.phase is RankPhase.RUNNING
 
 
+def test_a_stopped_run_is_over_only_when_its_last_save_is_in_the_store(
+    server: NodeServer, agent: AgentProcess
+) -> None:
+    server.checkpoints.parent.mkdir(exist_ok=True)
+    server.checkpoints.write_text("a file where a folder should be")
+    code = """
+import os, signal, sys, time
+from pathlib import Path
+def save(*_):
+    (Path(os.environ["HYBRID_CHECKPOINT_DIR"]) / "state").write_text("7"); sys.exit(85)
+signal.signal(signal.SIGTERM, save)
+print("on", flush=True); time.sleep(60)
+"""
+    run = server.run(python(code, checkpoint=Checkpointing(enabled=True)))
+    wait_until(lambda: server.printed(run) == "on\n")
+    server.engine.stop(run, StopCause.RETURN, 20.0, 1)
+    told = server.wait_for(run, lambda r: bool(r.checkpoint_problem), timeout_s=60)
+    assert told.phase is RankPhase.STOPPING
+    assert told.checkpoint_problem.startswith("the checkpoint store does not answer")
+    server.checkpoints.unlink()
+    ended = server.wait_ended(run)
+    assert (ended.exit_code, ended.checkpoint_problem) == (85, "")
+    assert ended.checkpoint is not None
+
+
 def test_a_run_that_is_stopped_before_it_starts_never_does(
     server: NodeServer, agent: AgentProcess, tmp_path: Path
 ) -> None:

@@ -11,13 +11,15 @@ from hybrid.agent.checkpoints.objects import ObjectInfo, ObjectMissing
 
 class MemoryObjects:
     """Objects by key. ``faults`` maps (operation, number of the call from 1) to an error that is
-    raised instead; with ``execute_then_fail`` the call takes effect and its answer is lost."""
+    raised instead; with ``execute_then_fail`` the call takes effect and its answer is lost. What
+    ``shows`` is false of is left out of listings."""
 
     def __init__(self) -> None:
         self.now = 1_000_000.0
         self.data: dict[str, tuple[bytes, float]] = {}
         self.calls: list[tuple[str, str]] = []
         self.fail: Callable[[str, str], Exception | None] = lambda operation, key: None
+        self.shows: Callable[[str], bool] = lambda key: True
         self.execute_then_fail = False
         self.tells_age = True
         self._lock = threading.RLock()
@@ -61,7 +63,7 @@ class MemoryObjects:
         return [
             ObjectInfo(key, len(data), at if self.tells_age else None)
             for key, (data, at) in sorted(self.data.items())
-            if key.startswith(f"{prefix}/")
+            if key.startswith(f"{prefix}/") and self.shows(key)
         ]
 
     def delete(self, keys: Iterable[str]) -> None:

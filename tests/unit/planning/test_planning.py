@@ -743,6 +743,35 @@ def test_a_job_does_not_come_home_to_a_pool_in_which_it_has_failed_too_often(
     assert [isinstance(action, Stop) for action in made.actions] == [True] * comes
 
 
+def test_a_node_that_is_emptied_stops_a_run_whose_work_is_not_safe_as_late_as_it_can() -> None:
+    saved = {"at": "-2m", "work": "48m", "took": "10s"}
+    job = {"run": "6h", "at": "n1", "started": "-50m", "saves": True, "saved": saved}
+    world = {"nodes": {"n1": {"gpus": 1, "drain_in": "1h"}}, "jobs": {"x": job}}
+    _, _, made = planned(world)
+    assert [type(action) for action in made.actions] == [Stop]
+    _, _, made = planned({**world, "jobs": {"x": {**job, "not_safe": "the store is full"}}})
+    assert made.actions == ()
+    assert "not moved while its work is not safe: the store is full" in decision(made, "x").sentence
+
+
+@pytest.mark.parametrize(
+    ("portable", "saved_on", "resumes"),
+    [(True, "a100-sxm4-80gb", True), (False, "a100-sxm4-80gb", False), (False, "l40s", True)],
+)
+def test_a_checkpoint_is_resumed_on_another_gpu_model_only_if_the_job_says_that_it_restores_there(
+    portable: bool, saved_on: str, resumes: bool
+) -> None:
+    job = {"run": "1h", "saves": {"portable": portable}, "saved": {"work": "10m"}}
+    world = {"nodes": {"n1": {"gpus": 1, "model": "l40s"}}, "jobs": {"x": job}}
+    snapshot, policy = build(world)
+    x = snapshot.jobs[JobId("x")]
+    assert x.checkpoint is not None
+    there = replace(x, checkpoint=replace(x.checkpoint, gpu_model=saved_on))
+    made = plan(replace(snapshot, jobs={x.id: there}), policy, 1)
+    (run,) = [action.run for action in made.actions if isinstance(action, Place)]
+    assert run.resume_seq == (1 if resumes else None)
+
+
 def test_a_job_that_has_failed_too_often_at_home_stays_there_while_no_cloud_is_open_to_it() -> None:
     job = {"run": "1h", "failed_in": ["home", "home"]}
     world = {**CLOUD, "nodes": {"n1": {"gpus": 1}}, "jobs": {"x": job}}

@@ -253,6 +253,46 @@ def test_a_checkpoint_counts_only_when_every_rank_has_it() -> None:
     assert job.checkpoint.work_s == 30.0
 
 
+READ_ONLY = "the checkpoint store cannot be written to: AccessDenied"
+
+
+def test_what_keeps_saves_from_being_committed_is_kept_and_told_once() -> None:
+    seen = an_observation(ranks=(a_rank(checkpoint_problem=READ_ONLY),))
+    bundles = sync(one(), seen, RULES)
+    (run,) = puts(bundles, Run).values()
+    assert run.checkpoint_problem == READ_ONLY
+    (told,) = [event for event in notes(bundles) if event.what == "saves not safe"]
+    assert (told.job_id, told.words) == ("j1", READ_ONLY)
+    another_try = a_rank(checkpoint_problem="the checkpoint store cannot be written to: (403)")
+    assert sync(one(run), an_observation(ranks=(another_try,)), RULES) == ()
+    bundles = sync(one(run), an_observation(ranks=(a_rank(),)), RULES)
+    assert puts(bundles, Run)[run.id].checkpoint_problem == ""
+    assert [event.what for event in notes(bundles)] == ["saves safe again"]
+
+
+def test_a_job_that_had_to_stop_while_its_saves_were_not_safe_is_told_what_that_means() -> None:
+    run = a_run(state=RunState.STOPPING, stop_cause=StopCause.DRAIN)
+    job = a_job(state=JobState.STOPPING)
+    ended = an_ended_rank(code=85, checkpoint_problem=READ_ONLY)
+    _, job = after(one(run, job), an_observation(ranks=(ended,)))
+    assert job.history[-1].cause == f"stopped (drain), back to its last checkpoint ({READ_ONLY})"
+
+
+@pytest.mark.parametrize(("portable", "work_s"), [(True, 10 + 20 * 0.5), (False, 30 * 0.5)])
+def test_work_of_a_checkpoint_that_a_run_could_not_go_on_from_does_not_count(
+    portable: bool, work_s: float
+) -> None:
+    saved = {"seq": 1, "step": 3, "size_bytes": 1, "commit_s": 1.0}
+    first = Checkpoint(**saved, committed_at=NOW + 10, work_s=10.0, gpu_model="l40s")
+    spec = a_spec(checkpoint={"enabled": True, "portable": portable})
+    job = a_job(state=JobState.RUNNING, checkpoint=first, spec=spec)
+    run = a_run(speed=0.5, assigned_at=NOW + 10, started_at=NOW + 10, gpu_model="a100-sxm4-80gb")
+    second = Checkpoint(**saved, committed_at=NOW + (30 if portable else 40))
+    _, job = after(one(run, job), an_observation(ranks=(a_rank(checkpoint=second),)))
+    assert job.checkpoint is not None
+    assert job.checkpoint.work_s == work_s
+
+
 def test_work_saved_adds_up_over_checkpoints() -> None:
     first = Checkpoint(seq=1, step=1, committed_at=NOW + 10, size_bytes=1, commit_s=1, work_s=10)
     job = a_job(state=JobState.RUNNING, checkpoint=first)
