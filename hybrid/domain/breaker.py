@@ -48,17 +48,32 @@ class Breaker:
             open_until=at + max(wait, retry_after_s or 0.0),
         )
 
+    @property
+    def of_boots(self) -> bool:
+        """Whether it is about machines that never join (:func:`boot_scopes`)."""
+        return self.scope.startswith(f"{BOOTS}:")
+
     def is_open(self, now: float) -> bool:
         """Whether nothing may be asked of the scope at ``now``."""
         return now < self.open_until
 
 
+BOOTS = "boot"
+
+
+def boot_scopes(offer: Offer) -> tuple[str, str]:
+    """What is to blame when a machine never joins: its pool's image and user data, or what they do
+    on its type. Such a breaker is closed by a machine that joins, not by one that is had."""
+    return (f"{BOOTS}:{offer.pool}", f"{BOOTS}:{offer.pool}/{offer.machine_type}")
+
+
 def covers(scope: str, offer: Offer) -> bool:
     """Whether a breaker of that scope stands before an offer.
 
-    Scopes are ``provider:P``, ``account:P``, ``zone:P/ZONE``, ``offer:ID`` and
-    ``quota:P/REGION/FAMILY/MARKET``, where the family is the provider's own name of the quota that
-    a machine counts against (:attr:`Offer.quota_family`), and ``*`` stands for all.
+    Scopes are ``provider:P``, ``account:P``, ``zone:P/ZONE``, ``offer:ID``, ``boot:POOL``,
+    ``boot:POOL/TYPE`` and ``quota:P/REGION/FAMILY/MARKET``, where the family is the provider's own
+    name of the quota that a machine counts against (:attr:`Offer.quota_family`), and ``*`` stands
+    for all.
     """
     kind, _, rest = scope.partition(":")
     if kind != "quota":
@@ -67,6 +82,7 @@ def covers(scope: str, offer: Offer) -> bool:
             f"account:{offer.provider}",
             f"zone:{offer.provider}/{offer.zone}",
             f"offer:{offer.id}",
+            *boot_scopes(offer),
         )
     parts = rest.split("/")
     if len(parts) != 4:

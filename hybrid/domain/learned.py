@@ -44,6 +44,7 @@ class Learned:
     ``lifetime_h`` and ``interruptions`` per offer: machine-hours seen and how often one was taken.
     ``usage`` per team: of runs that have ended. ``wait_factor`` per owned pool: what the p90 of a
     predicted wait is multiplied by, so that nine of ten jobs start by what they were told.
+    ``boot_failures`` per breaker scope of boots: machines in a row that never joined.
     """
 
     boot_s: Mapping[PoolName, Estimate] = field(default_factory=dict)
@@ -55,3 +56,4 @@ class Learned:
     interruptions: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, Usage] = field(default_factory=dict)
     wait_factor: Mapping[PoolName, float] = field(default_factory=dict)
+    boot_failures: Mapping[str, int] = field(default_factory=dict)

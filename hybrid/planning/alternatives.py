@@ -3,10 +3,11 @@ that refused it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from hybrid.domain.claim import Claim
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job
 from hybrid.domain.plan import Alternative, CostTerm
@@ -253,7 +254,7 @@ class Alternatives:
             claim = adoption.claims[0]
             word = "held" if adoption.machines else "asked for"
             yield self.priced(
-                f"claim:{claim.id}", f"machine {word} in {claim.pool}", adoption.priced
+                f"claim:{claim.id}", _held_label(word, adoption.claims), adoption.priced
             )
         elif start is not None and start.type.held:
             found = self.ws.fits_of(waiting.cls, start.type)
@@ -263,7 +264,8 @@ class Alternatives:
             held = held_option(self.ws, waiting.cls, start.type, fit)
             if isinstance(held, Reason):
                 return
-            label = f"machine held in {start.type.pool}"
+            on = (self.ws.nodes[node].claim for node in start.nodes)
+            label = _held_label("held", [claim for claim in on if claim is not None])
             speed = self.speed(waiting.cls, start.model)
             yield self.priced(chosen_option(start, self.ws), label, held.priced, speed=speed)
 
@@ -385,3 +387,9 @@ def chosen_option(start: Start, ws: Workspace) -> str:
 def _key(option: CloudOption) -> tuple[str, str, str]:
     offer = option.offers.offer
     return str(offer.pool), offer.machine_type, str(offer.market)
+
+
+def _held_label(word: str, claims: Sequence[Claim]) -> str:
+    label = f"machine {word} in {claims[0].pool}"
+    hinted = any(claim.rebalance_at is not None for claim in claims)
+    return f"{label}, which its provider recommends to leave" if hinted else label

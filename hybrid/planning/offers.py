@@ -181,10 +181,15 @@ class OfferBook:
         ]
 
 
+_ASKED = {ClaimState.REQUESTED}
+
+
 def _probe_under_way(breaker: Breaker, claims: Iterable[Claim]) -> bool:
-    """Whether a claim asked for since the breaker half opened is still without its machine."""
+    """Whether a claim asked for since the breaker half opened is still without its machine, or,
+    where machines do not join, without its node."""
+    waiting = {ClaimState.REQUESTED, ClaimState.BOOTING} if breaker.of_boots else _ASKED
     return any(
-        claim.state is ClaimState.REQUESTED
+        claim.state in waiting
         and claim.requested_at >= breaker.open_until
         and covers(breaker.scope, claim.offer)
         for claim in claims

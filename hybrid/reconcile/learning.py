@@ -7,6 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
+from hybrid.domain.breaker import boot_scopes
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job
@@ -35,11 +36,22 @@ class Lessons:
         """Whether anything was learned."""
         return self.learned is not self._before
 
-    def booted(self, pool: PoolName, seconds: float) -> None:
-        """A machine of the pool took so long from its request to its joining."""
+    def booted(self, claim: Claim, seconds: float) -> None:
+        """A claim's machine took so long from its request to its joining."""
         self.learned = replace(
-            self.learned, boot_s=_with_sample(self.learned.boot_s, pool, seconds)
+            self.learned, boot_s=_with_sample(self.learned.boot_s, claim.pool, seconds)
         )
+        failed = self.learned.boot_failures
+        if any(scope in failed for scope in boot_scopes(claim.offer)):
+            left = {k: n for k, n in failed.items() if k not in boot_scopes(claim.offer)}
+            self.learned = replace(self.learned, boot_failures=left)
+
+    def never_joined(self, claim: Claim) -> dict[str, int]:
+        """A claim's machine did not join in time; how many in a row that makes, by scope."""
+        before = self.learned.boot_failures
+        counts = {scope: before.get(scope, 0) + 1 for scope in boot_scopes(claim.offer)}
+        self.learned = replace(self.learned, boot_failures={**before, **counts})
+        return counts
 
     def started(self, pool: PoolName, *, late: bool) -> None:
         """A job that was told to wait for the pool has started: after its p90, or by it.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hybrid.domain.bill import LineKind
-from hybrid.domain.breaker import Breaker
+from hybrid.domain.breaker import LONGEST_WAIT_S, Breaker
 from hybrid.domain.claim import Claim, ClaimState, PriceStep
 from hybrid.domain.ids import ClaimId, OfferId
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
@@ -50,7 +50,7 @@ def sync_machines(
             _sync_claim(drafts, claim, listing, observation.at, lessons, rules)
     for claim in list(drafts.claims()):
         if claim.state is ClaimState.BOOTING:
-            _check_boot(drafts, claim, observation.at)
+            _check_boot(drafts, claim, observation.at, lessons)
 
 
 def _follow_prices(drafts: Drafts, observation: Observation) -> None:
@@ -178,6 +178,8 @@ def _machine_over(
     lessons: Lessons,
 ) -> Claim:
     if claim.state in _HELD:
+        if claim.state is ClaimState.BOOTING and not machine.interrupted:
+            _never_joined(drafts, claim, now, lessons)
         words = machine.end_reason or "its machine ended"
         claim = claim.to(ClaimState.LOST, at=now, cause=words)
     if machine.state is not MachineState.ENDED:
@@ -222,14 +224,30 @@ def _sync_absent(
     draft.put(settled(drafts, draft, claim, ended_at, now))
 
 
-def _check_boot(drafts: Drafts, claim: Claim, now: float) -> None:
+BOOT_FAILURES = 3
+"""So many machines in a row that never joined are no accident."""
+FIRST_BOOT_WAIT_S = 300.0
+"""Each try costs a machine until its boot deadline: the next is put off for longer than after a
+refusal, which costs nothing."""
+
+
+def _check_boot(drafts: Drafts, claim: Claim, now: float, lessons: Lessons) -> None:
     if claim.boot_deadline_at is None or now <= claim.boot_deadline_at:
         return
     draft = drafts.draft(f"claim:{claim.id}")
     cause = "it did not join before its boot deadline"
     draft.put(claim.to(ClaimState.TERMINATING, at=now, cause=cause))
-    # a broken image or user data must not burn money in a loop
     trip(drafts, f"offer:{claim.offer.id}", cause, now)
+    _never_joined(drafts, claim, now, lessons)
+
+
+def _never_joined(drafts: Drafts, claim: Claim, now: float, lessons: Lessons) -> None:
+    """A broken image or user data must not burn money in a loop."""
+    for scope, failures in lessons.never_joined(claim).items():
+        if failures >= BOOT_FAILURES:
+            wait_s = FIRST_BOOT_WAIT_S * 2.0 ** min(failures - BOOT_FAILURES, 10)
+            words = f"{failures} machines in a row never joined"
+            trip(drafts, scope, words, now, min(wait_s, LONGEST_WAIT_S))
 
 
 def trip(

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from operator import attrgetter
 
+from hybrid.domain.breaker import boot_scopes
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.quantities import format_duration
 from hybrid.domain.transitions import Step
 from hybrid.ports.engine import NodeReport
 from hybrid.ports.observation import Known, Observation
+from hybrid.ports.store import Remove
 from hybrid.reconcile import sightings
 from hybrid.reconcile.drafts import Drafts
 from hybrid.reconcile.learning import Lessons
@@ -75,7 +77,7 @@ def _sync_node(
         bundle = drafts.draft(_bundle_id(report))
         bundle.put(node)
         if claim is not None:
-            bundle.put(_claim_joined(claim, report, now, lessons))
+            _join(drafts, claim, report, now, lessons)
         return
     if node.state is NodeState.GONE:
         return
@@ -84,7 +86,7 @@ def _sync_node(
         changed = replace(node, **{name: getattr(report, name) for name in _REPORTED})
     changed = _state_after(changed, report, observation, rules)
     if claim is not None and claim.state in _AWAITED and claim.machine_id is not None:
-        drafts.draft(_bundle_id(report)).put(_claim_joined(claim, report, now, lessons))
+        _join(drafts, claim, report, now, lessons)
     elif claim is not None:
         _hear_notice(drafts, claim, report, now)
     if changed != node:
@@ -119,6 +121,16 @@ def _joined(engine: str, report: NodeReport, now: float) -> Node:
     )
 
 
+def _join(drafts: Drafts, claim: Claim, report: NodeReport, now: float, lessons: Lessons) -> None:
+    joined = _claim_joined(claim, report, now, lessons)
+    bundle = drafts.draft(_bundle_id(report))
+    bundle.put(joined)
+    if joined.state is ClaimState.READY:
+        for scope in boot_scopes(claim.offer):
+            if scope in drafts.world.breakers:
+                bundle.add(Remove("breaker", scope))
+
+
 def _claim_joined(claim: Claim, report: NodeReport, now: float, lessons: Lessons) -> Claim:
     if claim.state is ClaimState.REQUESTED:
         # the machine speaks before the answer to its launch has been recorded
@@ -131,7 +143,7 @@ def _claim_joined(claim: Claim, report: NodeReport, now: float, lessons: Lessons
             machine_id=report.machine_id,
             launched_at=claim.requested_at,
         )
-    lessons.booted(claim.pool, now - claim.requested_at)
+    lessons.booted(claim, now - claim.requested_at)
     return claim.to(
         ClaimState.READY, at=now, cause="joined", node_id=report.id, ready_at=now, idle_since=now
     )

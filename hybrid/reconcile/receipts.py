@@ -124,9 +124,12 @@ def _booting(drafts: Drafts, claim: Claim, machine: Machine, now: float) -> Clai
 
 
 def _close_breakers(drafts: Drafts, draft: Draft, claim: Claim) -> None:
-    """A machine was had: whatever refused on the way to it does so no more."""
+    """A machine was had: whatever refused on the way to it does so no more. Whether it will join
+    is not known yet."""
     for scope, breaker in sorted(drafts.world.breakers.items()):
-        if covers(scope, claim.offer) and not breaker.is_open(claim.requested_at):
+        if breaker.of_boots or breaker.is_open(claim.requested_at):
+            continue
+        if covers(scope, claim.offer):
             draft.add(Remove("breaker", scope))
 
 

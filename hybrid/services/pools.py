@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from urllib.parse import urlsplit
 
+from hybrid.domain.breaker import BOOTS
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import PoolName
 from hybrid.domain.pool_spec import BurstPool, LocalPool
 from hybrid.domain.snapshot import Pool
 from hybrid.ports.clock import Clock
-from hybrid.ports.store import Bundle, Note, Put, Store, World
+from hybrid.ports.store import Bundle, Note, Put, Remove, Store, World
 from hybrid.services.errors import Conflict, Fault, NotFound, NotNow, Refused, Stale
 from hybrid.services.live import Live
 
@@ -88,7 +89,8 @@ class Pools:
                 )
             if held is not None and held.spec == spec:
                 return self._use(world, held), False
-            if self._commit(Pool(spec=spec, version=version), "applied", by):
+            removals = () if held is None else _closed(world, held.spec, spec)
+            if self._commit(Pool(spec=spec, version=version), "applied", by, *removals):
                 self.poke()
                 return self.get(name), held is None
         raise NotNow("busy", f"pool {name} changes all the time; try again")
@@ -125,10 +127,10 @@ class Pools:
         )
         return (words,)
 
-    def _commit(self, pool: Pool, what: str, by: str) -> bool:
+    def _commit(self, pool: Pool, what: str, by: str, *more: Remove) -> bool:
         now = self.clock.now()
         event = Event(kind=EventKind.POOL, subject=pool.name, what=what, at=now, actor=by)
-        bundle = Bundle(id=f"pool:{pool.name}", changes=(Put(pool), Note(event)))
+        bundle = Bundle(id=f"pool:{pool.name}", changes=(Put(pool), Note(event), *more))
         return not self.store.commit([bundle], at=now).dropped
 
     def _refuse_unknown(self, spec: LocalPool | BurstPool) -> None:
@@ -146,6 +148,22 @@ def _use(world: World, pool: Pool) -> PoolUse:
         gpus=sum(len(node.gpus) for node in nodes),
         machines=sum(claim.pool == pool.name for claim in world.claims.values()),
         runs=sum(run.pool == pool.name for run in world.runs.values()),
+    )
+
+
+def _closed(
+    world: World, before: LocalPool | BurstPool, after: LocalPool | BurstPool
+) -> tuple[Remove, ...]:
+    """Breakers about machines that never joined, where that may have been mended."""
+    if not isinstance(before, BurstPool) or not isinstance(after, BurstPool):
+        return ()
+    if (before.template, before.boot, before.zones) == (after.template, after.boot, after.zones):
+        return ()
+    mine = (f"{BOOTS}:{after.name}", f"{BOOTS}:{after.name}/")
+    return tuple(
+        Remove("breaker", scope)
+        for scope in sorted(world.breakers)
+        if scope == mine[0] or scope.startswith(mine[1])
     )
 
 

@@ -229,6 +229,23 @@ def test_a_listing_throttled_for_ten_minutes_loses_nothing(company, cloud: str) 
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
+def test_an_image_that_never_joins_is_tried_ever_more_rarely_and_used_again_when_it_does(
+    company, cloud: str
+) -> None:
+    here = company(cloud)
+    kind = {"aws": "g5.xlarge", "gcp": "g2-standard-4"}[cloud]
+    here.clouds.world.broken_boots.add(kind)
+    here.submit(4)
+    here.until(lambda: len(here.clouds.books()) >= 4, within_minutes=20)
+    here.live(4 * 60)
+    # four at once, and then one at a time: 5, 10, 20 and 30 minutes after the one before had failed
+    assert 4 + 5 <= len(here.clouds.books()) <= 4 + 9
+    assert "machines in a row never joined" in here.why()
+    here.clouds.world.broken_boots.clear()
+    here.end_well(within_minutes=300)
+
+
+@pytest.mark.parametrize("cloud", CLOUDS)
 def test_a_launch_that_is_answered_late_makes_one_machine(company, cloud: str) -> None:
     here = company(cloud)
     here.control.pace = replace(SIM_PACE, call_deadline_s=0.2)

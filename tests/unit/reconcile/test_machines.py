@@ -9,15 +9,18 @@ from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId, MachineId, NodeId, PoolName
 from hybrid.domain.job import Job, JobState
+from hybrid.domain.learned import Learned
 from hybrid.domain.ledger_entry import EntryKind
 from hybrid.domain.node import Node, NodeState
 from hybrid.domain.run import Run
 from hybrid.domain.transitions import Step
 from hybrid.ports.capacity import Machine, MachineState, Notice, NoticeKind
 from hybrid.ports.observation import Known, MachineFacts, Observation, Unknown
-from hybrid.ports.store import Post, Put
+from hybrid.ports.store import Learn, Post, Put, Remove, World
+from hybrid.reconcile.effects import LaunchMachine
 from hybrid.reconcile.heard import recorded
 from hybrid.reconcile.machines import orphans
+from hybrid.reconcile.receipts import Receipt, apply_receipts
 from hybrid.reconcile.rules import SyncRules
 from hybrid.reconcile.sync import sync
 from tests.doubles.build import (
@@ -190,6 +193,93 @@ def test_a_machine_that_never_joins_is_ended_and_its_offer_rests() -> None:
     bundles = sync(a_world(claim), an_observation(machines=(a_machine(),)), RULES)
     assert puts(bundles, Claim)["c1"].state is ClaimState.TERMINATING
     assert list(puts(bundles, Breaker)) == [f"offer:{claim.offer.id}"]
+
+
+def after_boots(
+    *failed: Claim, world: World | None = None, at: float = NOW, **machine: Any
+) -> tuple[dict[str, Breaker], Learned]:
+    """Breakers and counts after a pass in which these claims' machines never joined."""
+    world = world or a_world()
+    bundles = sync(
+        replace(world, claims={claim.id: claim for claim in failed}),
+        an_observation(
+            at=at,
+            machines=tuple(
+                a_machine(str(claim.id), str(claim.machine_id), **machine) for claim in failed
+            ),
+        ),
+        RULES,
+    )
+    learned = [c.learned for b in bundles for c in b.changes if isinstance(c, Learn)]
+    return puts(bundles, Breaker), learned[-1] if learned else world.learned
+
+
+def booting(number: int, machine_type: str = "g5.xlarge", **fields: Any) -> Claim:
+    return a_claim(
+        f"c{number}",
+        ClaimState.BOOTING,
+        machine_id=MachineId(f"i-{number}"),
+        boot_deadline_at=NOW - 1,
+        offer=an_offer(machine_type=machine_type),
+        **fields,
+    )
+
+
+def test_machines_in_a_row_that_never_join_close_their_type_and_their_pools_image() -> None:
+    two, learned = after_boots(booting(1), booting(2))
+    assert [b for b in two.values() if b.of_boots] == []
+    assert learned.boot_failures == {"boot:cloud": 2, "boot:cloud/g5.xlarge": 2}
+    three, _ = after_boots(booting(3), world=a_world(learned=learned))
+    wait_s = {b.scope: b.open_until - NOW for b in three.values() if b.of_boots}
+    assert wait_s == {"boot:cloud": 300, "boot:cloud/g5.xlarge": 300}
+    assert three["boot:cloud"].cause == "3 machines in a row never joined"
+
+
+def test_of_two_types_that_never_join_the_image_is_to_blame_and_neither_type() -> None:
+    found, _ = after_boots(booting(1), booting(2, "g6.xlarge"), booting(3, "g5.2xlarge"))
+    assert [b.scope for b in found.values() if b.of_boots] == ["boot:cloud"]
+
+
+def test_a_machine_that_ends_while_it_boots_has_never_joined_unless_its_cloud_took_it() -> None:
+    claims = [replace(booting(n), boot_deadline_at=NOW + 900) for n in (1, 2, 3)]
+    ended = {"state": MachineState.ENDED, "ended_at": NOW}
+    found, _ = after_boots(*claims, **ended)
+    assert "boot:cloud" in found
+    found, learned = after_boots(*claims, **ended, interrupted=True)
+    assert (found, learned.boot_failures) == ({}, {})
+
+
+def test_each_further_failure_doubles_the_wait_up_to_half_an_hour() -> None:
+    waits = []
+    learned = Learned(boot_failures={"boot:cloud": 2})
+    at, breaker = NOW, None
+    for number in range(6):
+        world = a_world(learned=learned, breakers={breaker.scope: breaker} if breaker else {})
+        found, learned = after_boots(booting(number), world=world, at=at)
+        breaker = found["boot:cloud"]
+        waits.append(breaker.open_until - at)
+        at = breaker.open_until + 1
+    assert waits == [300, 600, 1200, 1800, 1800, 1800]
+
+
+def test_a_machine_that_joins_clears_its_type_and_image_and_one_that_is_had_does_not() -> None:
+    scopes = ("boot:cloud", "boot:cloud/g5.xlarge", "boot:cloud/p5")
+    breakers = {s: replace(Breaker.opened(s, "never joined", at=NOW - 900)) for s in scopes}
+    failures = dict.fromkeys(scopes, 3)
+    claim = a_claim(state=ClaimState.BOOTING)
+    world = a_world(
+        claim, a_burst_pool(), breakers=breakers, learned=Learned(boot_failures=failures)
+    )
+    report = a_node_report(claim_id=ClaimId("c1"), pool=PoolName("cloud"))
+    bundles = sync(world, an_observation(nodes=(report,)), RULES)
+    changes = [change for bundle in bundles for change in bundle.changes]
+    assert [c.id for c in changes if isinstance(c, Remove)] == list(scopes[:2])
+    (learned,) = (c.learned for c in changes if isinstance(c, Learn))
+    assert learned.boot_failures == {"boot:cloud/p5": 3}
+    asked = a_claim(state=ClaimState.REQUESTED, requested_at=NOW)
+    receipt = Receipt(effect=LaunchMachine(claim=asked), at=NOW, machine=a_machine())
+    had = apply_receipts(replace(world, claims={asked.id: asked}), (receipt,))
+    assert not [c for b in had for c in b.changes if isinstance(c, Remove)]
 
 
 def test_an_interruption_notice_cordons_the_claim_and_a_rebalance_hint_does_not() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import ClaimState
 from hybrid.domain.ids import ClaimId, NodeId, PoolName
 from hybrid.domain.job import JobState
@@ -115,6 +116,23 @@ def test_a_pool_in_use_is_neither_removed_nor_turned_into_another(
     assert caught.value.code == "pool_in_use"
     use, _ = pools.apply(RACK, rack(description="still mine"), over=None, by="olga")
     assert (use.nodes, use.gpus, use.used) == (1, 1, True)
+
+
+def test_a_pool_with_another_image_forgets_that_its_machines_never_joined(
+    pools: Pools, place: Place
+) -> None:
+    scopes = ("boot:cloud", "boot:cloud/g5.xlarge", "boot:cloudy", "offer:x")
+    place.put(a_burst_pool(), *(Breaker.opened(scope, "said", at=NOW) for scope in scopes))
+
+    def left() -> set[str]:
+        return set(place.store.load(now=NOW).breakers)
+
+    spec = a_burst_pool().spec
+    pools.apply(CLOUD, spec.model_copy(update={"description": "same image"}), over=1, by="olga")
+    assert left() == set(scopes)
+    template = {"image": "ami-2"}
+    pools.apply(CLOUD, a_burst_pool(template=template).spec, over=2, by="olga")
+    assert left() == {"boot:cloudy", "offer:x"}
 
 
 def test_a_burst_pool_with_a_live_claim_keeps_its_region(pools: Pools, place: Place) -> None:
