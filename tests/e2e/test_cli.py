@@ -113,7 +113,11 @@ class Place:
 
     def run(self, *arguments: str) -> subprocess.Popen[str]:
         """`hybrid run`, while it goes on."""
-        return self._started([*HYBRID, "run", *arguments], stderr=subprocess.PIPE)
+        return self.started_hybrid("run", *arguments)
+
+    def started_hybrid(self, *arguments: str) -> subprocess.Popen[str]:
+        """A command, while it goes on."""
+        return self._started([*HYBRID, *arguments], stderr=subprocess.PIPE)
 
     def wait_for_node(self) -> None:
         deadline = time.monotonic() + LONG_S
@@ -280,6 +284,64 @@ def test_draining_stops_the_runs_and_the_next_up_runs_them_again(place: Place) -
     assert shown["attempts"] == 2
     place.hybrid("cancel", job)
     assert place.hybrid("logs", "--follow", job).returncode == 1
+    assert place.end() == 0
+
+
+def test_drain_waits_until_a_node_is_empty_and_undrain_lets_runs_in_again(place: Place) -> None:
+    place.start()
+    place.wait_for_node()
+    (node,) = json.loads(place.hybrid("nodes", "list", "-o", "json").stdout)["nodes"]
+    gate = place.folder / "gate"
+    script = f"echo on; while [ ! -e {gate} ]; do sleep 0.1; done"
+    first = place.hybrid("submit", "--gpus", "0", "--", "bash", "-c", script).stdout.strip()
+    lines_until(place.curl(f"/v1/jobs/{first}/logs?follow=true"), "on")
+
+    drain = place.started_hybrid("drain", node["id"], "--within", "10m", "--why", "new fans")
+    assert drain.stderr is not None
+    assert drain.stderr.readline() == f"{node['id']}: 1 run left on 1 node\n"
+    second = place.hybrid("submit", "--gpus", "0", "--", "echo", "ran").stdout.strip()
+    told = place.hybrid("show", second).stdout
+    assert "pending" in told
+    gate.touch()  # it ends in time by itself, so it is let be
+    said, more = drain.communicate(timeout=LONG_S)
+    assert (drain.returncode, said, more) == (0, f"{node['id']} is empty\n", "")
+    assert json.loads(place.hybrid("show", first, "-o", "json").stdout)["state"] == "succeeded"
+    assert json.loads(place.hybrid("show", second, "-o", "json").stdout)["state"] == "pending"
+    assert "new fans" in place.hybrid("nodes", "list").stdout
+
+    undrained = place.hybrid("undrain", node["id"])
+    assert undrained.stdout == f"{node['id']} takes runs again on 1 node\n"
+    followed = place.hybrid("logs", "--follow", second)
+    assert (followed.returncode, followed.stdout) == (0, "ran\n")
+    assert place.end() == 0
+
+
+def test_draining_a_pool_stops_what_does_not_end_in_time_and_it_goes_on_afterwards(
+    place: Place,
+) -> None:
+    place.start()
+    place.wait_for_node()
+    (node,) = json.loads(place.hybrid("nodes", "list", "-o", "json").stdout)["nodes"]
+    job = place.hybrid("submit", "--gpus", "0", "--", "bash", "-c", "echo on; sleep 600")
+    job_id = job.stdout.strip()
+    lines_until(place.curl(f"/v1/jobs/{job_id}/logs?follow=true"), "on")
+    asked = place.hybrid("drain", node["pool"], "--within", "5s", "--no-wait")
+    assert asked.stdout == f"{node['pool']} is being emptied within 5s\n"
+    drained = place.hybrid("drain", node["pool"], "--within", "5s", "-o", "json")
+    assert drained.returncode == 0, drained.stderr
+    assert json.loads(drained.stdout)["runs_left"] == 0
+    shown = json.loads(place.hybrid("show", job_id, "-o", "json").stdout)
+    assert (shown["state"], shown["runs"][0]["stop_cause"]) == ("pending", "drain")
+
+    assert place.hybrid("undrain", node["pool"]).returncode == 0
+    deadline = time.monotonic() + LONG_S
+    while (shown := json.loads(place.hybrid("show", job_id, "-o", "json").stdout))["attempts"] < 2:
+        assert time.monotonic() < deadline, shown
+    nowhere = place.hybrid("drain", "nowhere")
+    assert nowhere.returncode != 0
+    assert "there is neither a node nor a pool nowhere" in nowhere.stderr
+    place.hybrid("cancel", job_id)
+    assert place.hybrid("logs", "--follow", job_id).returncode == 1
     assert place.end() == 0
 
 
