@@ -116,7 +116,10 @@ class MachinePark:
         """Stop every process of a machine where it stands; returns how many."""
         machine = self._powered(instance_id)
         machine.frozen = True
-        return self._signal_all(instance_id, signal.SIGSTOP)
+        count, running = processes.stop_until_all(self._ties(instance_id), CUT_S)
+        if running:
+            raise WrongState(f"{len(running)} processes of {instance_id} do not stand still")
+        return count
 
     def thaw(self, instance_id: str) -> int:
         """Let a frozen machine go on; returns how many processes were told."""

@@ -41,6 +41,8 @@ class Process:
     parent: int
     started_ticks: int
     has_terminal: bool
+    stopped: bool = False
+    """It runs nothing until it is told to go on (SIGSTOP)."""
 
 
 def become_subreaper() -> None:
@@ -60,7 +62,7 @@ def process(pid: int) -> Process | None:
     fields = stat.rpartition(")")[2].split()
     if fields[0] in ("Z", "X"):
         return None
-    return Process(pid, int(fields[1]), int(fields[19]), fields[4] != "0")
+    return Process(pid, int(fields[1]), int(fields[19]), fields[4] != "0", fields[0] == "T")
 
 
 def processes() -> dict[int, Process]:
@@ -145,6 +147,18 @@ def send(pids: Iterable[int], number: signal.Signals) -> None:
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
+
+
+def stop_until_all(machine: Ties, timeout_s: float) -> tuple[int, set[int]]:
+    """SIGSTOP the processes of a machine until all stand still; how many there are, and those that
+    do not. Once is not enough: one that is not stopped yet may have begun another meanwhile."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = members(machine)
+        running = {pid for pid, each in found.items() if not each.stopped}
+        if not running or time.monotonic() > deadline:
+            return len(found), running
+        send(running, signal.SIGSTOP)
 
 
 def kill_until_none(machine: Ties, known: Mapping[int, Process], timeout_s: float) -> set[int]:

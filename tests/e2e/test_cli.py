@@ -125,6 +125,15 @@ class Place:
             assert time.monotonic() < deadline, self.errors()
             time.sleep(0.2)
 
+    def wait_until_running(self, job: str) -> None:
+        """What a job prints may come before the loop has looked at what its node says of it."""
+        deadline = time.monotonic() + LONG_S
+        while (shown := json.loads(self.hybrid("show", job, "-o", "json").stdout))[
+            "state"
+        ] == "placed":
+            assert time.monotonic() < deadline, shown
+        assert shown["state"] == "running"
+
     def left(self) -> list[int]:
         """Processes of this place that are still there."""
         marker = str(self.folder).encode()
@@ -185,7 +194,7 @@ def test_up_serves_an_empty_folder_at_once_and_runs_what_curl_submits(
     job = json.loads(submitted.communicate(timeout=LONG_S)[0])["id"]
     logs = place.curl(f"/v1/jobs/{job}/logs?follow=true")
     assert lines_until(logs, "first") == ["first"]
-    assert json.loads(place.hybrid("show", job, "-o", "json").stdout)["state"] == "running"
+    place.wait_until_running(job)
     gate.touch()
     assert logs.communicate(timeout=LONG_S)[0] == "second\n"
     followed = place.hybrid("logs", "--follow", job)
@@ -354,7 +363,7 @@ def test_ctrl_c_without_a_terminal_leaves_the_job(place: Place) -> None:
     assert run.returncode == 130
     job = errors.split()[0]
     assert errors.splitlines()[-1] == f"{job} goes on; `hybrid logs --follow {job}` shows the rest"
-    assert json.loads(place.hybrid("show", job, "-o", "json").stdout)["state"] == "running"
+    place.wait_until_running(job)
     place.hybrid("cancel", job)
     assert place.hybrid("logs", "--follow", job).returncode == 1
     assert place.end() == 0
