@@ -263,7 +263,9 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         draining=Draining(store, live, nodes, clock, poke),
         pools=pools,
         claims=Claims(store),
-        offered=Offered(lambda: loop.tick.observation, loop.tick.observer),
+        offered=Offered(
+            lambda: loop.tick.observation, loop.tick.observer, lambda: live.world().breakers
+        ),
         policies=policies,
         trials=PolicyTrials(policies, sight),
         budgets=Budgets(store, live, clock),

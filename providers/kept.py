@@ -63,22 +63,30 @@ class Keeper:
         self._not_before = 0.0
         self._fetching: threading.Thread | None = None
 
-    def get(self, wait_s: float) -> Kept | None:
-        """What is there. Where there is nothing yet, waits up to ``wait_s`` for the first fetch."""
+    def get(
+        self, wait_s: float, will_do: Callable[[Mapping[str, Any]], bool] = lambda _document: True
+    ) -> Kept | None:
+        """What is there. Where there is nothing yet, or what ``will_do`` says will not do, waits up
+        to ``wait_s`` for a fetch."""
         now = self._now()
         with self._lock:
             kept, running = self._kept, self._fetching
-            fresh = kept is not None and 0 <= now - kept.at < self._lasts_s
+            lacking = kept is None or not will_do(kept.document)
+            fresh = kept is not None and not lacking and 0 <= now - kept.at < self._lasts_s
             if not fresh and running is None and now >= self._not_before:
                 running = self._fetching = threading.Thread(
                     target=self._renew, name=f"fetch-{self._path.stem}", daemon=True
                 )
                 running.start()
-        if kept is None and running is not None:
+        if lacking and running is not None:
             running.join(wait_s)
             with self._lock:
                 kept = self._kept
         return kept
+
+    def is_stale(self, kept: Kept) -> bool:
+        """Whether it has outlived its life: it could not be fetched anew."""
+        return self._now() - kept.at > self._lasts_s
 
     def settle(self, wait_s: float) -> None:
         """Wait for a fetch that is under way."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer, Quota, offer_id
 from hybrid.domain.pool_spec import BurstPool
+from hybrid.estimation.interruptions import price_pressure
 from hybrid.ports.capacity import Offers
 
 
@@ -30,13 +32,19 @@ class MachineFacts:
     devices: tuple[tuple[str, float], ...] = ()
 
 
+STALE: Final = "not renewed since"
+"""Stands in the source of a price that could not be asked for anew."""
+
+
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price per hour, when it was found and where."""
+    """A price per hour, when it was found and where. ``usual_micros_per_hour`` is what it has been
+    of late, where a cloud's spot prices move and it tells."""
 
     micros_per_hour: int
     at: float
     source: str
+    usual_micros_per_hour: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,9 +131,16 @@ def _offer(
         price_source=price.source,
         price_follows_market=spot,
         interruptions_per_hour=pool.interruptions_per_hour if spot else 0.0,
+        price_pressure=_pressure(price, ceiling) if spot else 1.0,
         notice_s=pool.notice if spot else 0.0,
         boot_s=pool.boot.expected,
         quota_family=region.quota_family(machine_type),
         quota_left=None if quota is None else quota.machines_left,
         quota=quota,
     )
+
+
+def _pressure(price: Price, ceiling: int) -> float:
+    if price.usual_micros_per_hour is None:
+        return 1.0
+    return price_pressure(price.micros_per_hour, price.usual_micros_per_hour, ceiling)

@@ -29,6 +29,12 @@ def _logs_without_secrets() -> None:
     log_to_stderr(level="info")
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _caches_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What is kept on disk for a day is not taken from an earlier run, nor left for a later one."""
+    os.environ["XDG_CACHE_HOME"] = str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]

@@ -159,7 +159,11 @@ def list_offers(
     """What could be had from the clouds, as last read, and what is ignored and why."""
     seen = app.offers()
     return OfferList(
-        offers=tuple(ShownOffer.of(each) for each in seen.usable if pool in (None, each.pool)),
+        offers=tuple(
+            ShownOffer.of(each, seen.closed.get(each.id))
+            for each in seen.usable
+            if pool in (None, each.pool)
+        ),
         ignored=tuple(IgnoredOffer(what=what, why=why) for what, why in seen.ignored),
         unknown=tuple(f"{name}: {cause}" for name, cause in seen.unknown),
     )

@@ -7,6 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from api.schemas.shown import Shown, ShownStep, Usd, instant, instant_or_none, usd
+from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import GpuId
 from hybrid.domain.job_spec import Market
@@ -187,6 +188,27 @@ class PoolList(Shown):
     pools: tuple[ShownPool, ...]
 
 
+class ShownBreaker(Shown):
+    """What keeps offers from being asked for: something refused."""
+
+    scope: str = Field(description="What refused: a provider, a zone, a quota, an offer, or boots")
+    cause: str
+    opened_at: datetime
+    until: datetime = Field(
+        description="Nothing is asked for before; afterwards one machine at a time, as a probe"
+    )
+
+    @classmethod
+    def of(cls, breaker: Breaker) -> ShownBreaker:
+        """From a breaker."""
+        return cls(
+            scope=breaker.scope,
+            cause=breaker.cause,
+            opened_at=instant(breaker.opened_at),
+            until=instant(breaker.open_until),
+        )
+
+
 class ShownOffer(Shown):
     """One machine type of a burst pool in one zone and market, and its price now."""
 
@@ -211,14 +233,20 @@ class ShownOffer(Shown):
     priced_at: datetime
     price_source: str
     interruptions_per_hour: float
+    price_pressure: float = Field(
+        description="What its spot price multiplies that by: 1 where it is as usual"
+    )
     notice_s: float
     boot_s: float
     quota_left: int | None = Field(description="Machines that the quota would still allow")
     quota: str = Field(description="How much of which quota is used, where the provider tells")
+    breaker: ShownBreaker | None = Field(
+        default=None, description="What closes it; not told of the offer of a claim"
+    )
 
     @classmethod
-    def of(cls, offer: Offer) -> ShownOffer:
-        """From an offer."""
+    def of(cls, offer: Offer, breaker: Breaker | None = None) -> ShownOffer:
+        """From an offer, and the breaker before it."""
         return cls(
             id=offer.id,
             pool=offer.pool,
@@ -239,10 +267,12 @@ class ShownOffer(Shown):
             priced_at=instant(offer.priced_at),
             price_source=offer.price_source,
             interruptions_per_hour=offer.interruptions_per_hour,
+            price_pressure=offer.price_pressure,
             notice_s=offer.notice_s,
             boot_s=offer.boot_s,
             quota_left=offer.quota_left,
             quota="" if offer.quota is None else offer.quota.words(),
+            breaker=None if breaker is None else ShownBreaker.of(breaker),
         )
 
 

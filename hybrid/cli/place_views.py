@@ -109,7 +109,7 @@ def offers(found: said.OfferList, profile: Profile = Profile.BALANCED) -> Any:
     now = datetime.now(UTC)
     usable = table(
         ("pool", "machine", "market", "zone", "gpus", ">price/h", ">GPU/h", ">A100/h", ">at most",
-         ">taken/h", "boots", ">left", "priced"),
+         ">taken/h", "boots", ">left", "priced", "closed"),
         (
             (
                 offer.pool,
@@ -121,10 +121,11 @@ def offers(found: said.OfferList, profile: Profile = Profile.BALANCED) -> Any:
                 _dollars(per_gpu(offer)),
                 _dollars(per_speed(offer, profile)),
                 dollars(offer.price_ceiling_usd_per_hour),
-                f"{offer.interruptions_per_hour:.1%}" if offer.market == "spot" else "–",
+                _taken(offer),
                 span(offer.boot_s),
                 "?" if offer.quota_left is None else str(offer.quota_left),
                 _priced(offer, now),
+                _closed(offer, now),
             )
             for offer in found.offers
         ),
@@ -142,7 +143,26 @@ def _dollars(usd: Decimal | None) -> str:
 def _priced(offer: said.Offer, now: datetime) -> str:
     """How old the price is; what it was read from where that is no list of the cloud's."""
     when = ago(offer.priced_at, now)
-    return f"{when}, {offer.price_source}" if "table" in offer.price_source else when
+    told = ("table", "not renewed")
+    return f"{when}, {offer.price_source}" if any(t in offer.price_source for t in told) else when
+
+
+def _taken(offer: said.Offer) -> str:
+    return (
+        f"{offer.interruptions_per_hour * offer.price_pressure:.1%}"
+        if offer.market == "spot"
+        else "–"
+    )
+
+
+def _closed(offer: said.Offer, now: datetime) -> str:
+    """What closes an offer and for how long; once the wait is over one machine is tried."""
+    breaker = offer.breaker
+    if breaker is None:
+        return ""
+    if breaker.until <= now:
+        return f"one at a time: {breaker.scope}: {breaker.cause}"
+    return f"until {ago(breaker.until, now)}: {breaker.scope}: {breaker.cause}"
 
 
 def _models(offer: said.Offer) -> str:

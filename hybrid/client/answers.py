@@ -272,6 +272,14 @@ class PoolList(Answer):
     pools: tuple[Pool, ...]
 
 
+class Breaker(Answer):
+    """What keeps an offer from being asked for, and until when."""
+
+    scope: str
+    cause: str
+    until: datetime
+
+
 class Offer(Answer):
     """One machine type of a burst pool in one zone and market."""
 
@@ -288,9 +296,11 @@ class Offer(Answer):
     priced_at: datetime
     price_source: str = ""
     interruptions_per_hour: float
+    price_pressure: float = 1.0
     boot_s: float
     quota_left: int | None = None
     quota: str = ""
+    breaker: Breaker | None = None
 
 
 class Ignored(Answer):

@@ -60,6 +60,9 @@ class Offer:
     priced_at: float
     price_source: str
     interruptions_per_hour: float = 0.0
+    price_pressure: float = 1.0
+    """By how much its spot price says that machines of it are sought: what multiplies the rate of
+    interruptions (:func:`~hybrid.estimation.interruptions.price_pressure`)."""
     notice_s: float = 0.0
     boot_s: float = 120.0
     price_follows_market: bool = False

@@ -109,3 +109,29 @@ def hinted_rate(rate_per_hour: float) -> float:
     """Interruptions per hour of a machine that its provider recommends to leave ("EC2 instance
     rebalance recommendations", Amazon EC2 user guide)."""
     return max(rate_per_hour, HINTED_PER_HOUR)
+
+
+MOST_PRESSURE = 4.0
+_NEAR = 0.8
+"""From this share of its ceiling on a spot price counts as near it."""
+_STEP = 0.25
+
+
+def price_pressure(now: int, usual: int, ceiling: int) -> float:
+    """What multiplies the rate of interruptions for what a spot price does, from 1 to 4.
+
+    ``rise² · (1 + nearness)`` with ``rise = now / usual`` (at least 1), ``usual`` the mean of the
+    last day weighted by time, and ``nearness`` from 0 at four fifths of the ceiling to 1 at it.
+
+    EC2 moves spot prices "gradually based on long-term trends in supply and demand" and takes
+    machines when it needs the capacity (EC2 user guide, "Spot Instances"): a price that rises or
+    nears the list price tells of scarcity. No relation to interruptions is published. The square is
+    our choice, bounded, and only ever raises a rate; in steps of a quarter, so that offers whose
+    prices differ by a hair stay alike.
+    """
+    if usual <= 0 or ceiling <= 0:
+        return 1.0
+    rise = max(1.0, now / usual)
+    nearness = min(1.0, max(0.0, (now / ceiling - _NEAR) / (1.0 - _NEAR)))
+    pressure = min(MOST_PRESSURE, rise * rise * (1.0 + nearness))
+    return 1.0 + math.floor((pressure - 1.0) / _STEP + 1e-9) * _STEP

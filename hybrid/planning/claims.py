@@ -18,7 +18,7 @@ from hybrid.ledger.charges import LAUNCH_SLACK_S, hold_micros
 
 def interruptions_per_hour(claim: Claim) -> float:
     """Of the machine of a claim: more than its offer's where its provider recommends to leave."""
-    rate = claim.offer.interruptions_per_hour
+    rate = claim.offer.interruptions_per_hour * claim.offer.price_pressure
     return rate if claim.rebalance_at is None else hinted_rate(rate)
 
 

@@ -148,11 +148,12 @@ class OfferBook:
         if offer.market is not Market.SPOT:
             return 0.0
         learned = self._snapshot.learned
-        return rate_per_hour(
+        rate = rate_per_hour(
             offer.interruptions_per_hour,
             learned.lifetime_h.get(str(offer.id), 0.0),
             learned.interruptions.get(str(offer.id), 0) + self._hinted[offer.id],
         )
+        return rate * offer.price_pressure
 
     def _refusal(self, offer: Offer) -> Reason | None:
         for gap in self._snapshot.unknown:
@@ -202,5 +203,5 @@ def _priced(offer: Offer) -> bool:
         offer.price_micros_per_hour > 0
         and offer.price_ceiling_micros_per_hour >= offer.price_micros_per_hour
         and math.isfinite(offer.boot_s)
-        and math.isfinite(offer.interruptions_per_hour)
+        and math.isfinite(offer.interruptions_per_hour * offer.price_pressure)
     )

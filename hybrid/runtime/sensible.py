@@ -67,7 +67,8 @@ def _price_fault(offer: Offer, now: float) -> str | None:
 
 def _machine_fault(offer: Offer) -> str | None:
     for name in (
-        "gpu_memory_gib", "cpus", "memory_gib", "interruptions_per_hour", "notice_s", "boot_s"
+        "gpu_memory_gib", "cpus", "memory_gib", "interruptions_per_hour", "price_pressure",
+        "notice_s", "boot_s",
     ):  # fmt: skip
         figure = getattr(offer, name)
         if figure is None or not math.isfinite(figure) or figure < 0:

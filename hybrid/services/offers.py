@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from hybrid.domain.breaker import Breaker, covers
+from hybrid.domain.ids import OfferId
 from hybrid.domain.offer import Offer
 from hybrid.ports.observation import Known, Observation, Unknown
 
@@ -26,6 +28,8 @@ class OffersSeen:
     usable: tuple[Offer, ...] = ()
     ignored: tuple[tuple[str, str], ...] = ()
     unknown: tuple[tuple[str, str], ...] = ()
+    closed: Mapping[OfferId, Breaker] = field(default_factory=dict)
+    """The breaker before each offer that has one; the longest open of several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,7 @@ class Offered:
 
     observation: Callable[[], Observation | None]
     observer: Ignoring
+    breakers: Callable[[], Mapping[str, Breaker]] = dict
 
     def seen(self) -> OffersSeen:
         """The offers of the last observation."""
@@ -50,7 +55,18 @@ class Offered:
                     unknown.append((name, cause))
         ignored = self.observer.ignored_offers
         return OffersSeen(
+            closed=_closed(usable, self.breakers()),
             usable=tuple(sorted(usable, key=lambda offer: offer.id)),
             ignored=tuple(each for name in sorted(ignored) for each in ignored[name]),
             unknown=tuple(unknown),
         )
+
+
+def _closed(offers: Iterable[Offer], breakers: Mapping[str, Breaker]) -> dict[OfferId, Breaker]:
+    found: dict[OfferId, Breaker] = {}
+    longest_last = sorted(breakers.values(), key=lambda b: (b.open_until, b.scope))
+    for offer in offers if breakers else ():
+        for breaker in longest_last:
+            if covers(breaker.scope, offer):
+                found[offer.id] = breaker
+    return found

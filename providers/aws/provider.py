@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final
 
 import boto3
@@ -24,6 +26,7 @@ from providers.aws.machines import machine
 from providers.aws.notices import NoticeQueue
 from providers.aws.prices import Prices
 from providers.aws.quotas import Quotas, quota_family
+from providers.kept import default_cache_dir
 from providers.offering import MachineFacts, Region, offers
 
 CONSOLE_LIMIT: Final = 65_536
@@ -59,6 +62,7 @@ class AwsProvider:
         installation: str,
         endpoint_url: str | None = None,
         notice_queue: str | None = None,
+        cache_dir: Path | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         """Raises ValueError when ``notice_queue`` is not a URL."""
@@ -74,7 +78,15 @@ class AwsProvider:
         self._reads = client("ec2", _READS)
         self._writes = client("ec2", _WRITES)
         pricing = client("pricing", _READS, PRICING_REGION)
-        self._prices = Prices(self._reads, pricing, region=region, scopes=self._scopes, now=now)
+        self._prices = Prices(
+            self._reads,
+            pricing,
+            region=region,
+            scopes=self._scopes,
+            cache_dir=cache_dir or default_cache_dir(),
+            cache_name=_cache_name(region, endpoint_url),
+            now=now,
+        )
         service_quotas = client("service-quotas", _READS)
         self._queue: NoticeQueue | None = None
         sqs = None if notice_queue is None else client("sqs", _READS)
@@ -265,3 +277,11 @@ class AwsProvider:
             self._adapters |= machine_facts.fabric_adapters(rows)
             for each in new:
                 self._sold[each] = frozenset(pair for pair in offered if pair[0] == each)
+
+
+def _cache_name(region: str, endpoint_url: str | None) -> str:
+    """A sandbox has prices of its own."""
+    name = f"aws-prices-{region}"
+    if endpoint_url is None:
+        return name
+    return f"{name}-{hashlib.sha256(endpoint_url.encode()).hexdigest()[:12]}"

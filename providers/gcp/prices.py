@@ -21,7 +21,7 @@ from providers.gcp.errors import Scopes
 from providers.gcp.names import read_type
 from providers.gcp.rest import BILLING, Rest, translated
 from providers.kept import Keeper
-from providers.offering import Price
+from providers.offering import STALE, Price
 
 COMPUTE_SERVICE: Final = "services/6F81-5844-456A"
 """Compute Engine's name in the Cloud Billing Catalog."""
@@ -107,18 +107,21 @@ class Prices:
         ``machines`` gives vCPUs, memory in GiB, accelerator type and number of GPUs.
         """
         kept = self._keeper.get(FIRST_WAIT_S)
+        source = "billing catalogue"
+        if kept is not None and self._keeper.is_stale(kept):
+            source += f", {STALE}"
         found = {}
         for written, needs in machines.items():
             price = None
             if kept is not None:
                 usd = _sum(written, needs, kept.document.get(str(market), {}))
                 if usd is not None:
-                    price = Price(to_micros(usd), kept.at, "billing catalogue")
+                    price = Price(to_micros(usd), kept.at, source)
             if price is None and market is Market.ON_DEMAND and self._region == TABLE_REGION:
                 usd = _sum(written, needs, TABLE)
                 if usd is not None:
-                    source = f"built-in table of {TABLE_DATE}"
-                    price = Price(to_micros(usd), self._now(), source)
+                    table = f"built-in table of {TABLE_DATE}"
+                    price = Price(to_micros(usd), self._now(), table)
             if price is not None:
                 found[written] = price
         return found

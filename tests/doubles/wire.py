@@ -131,6 +131,7 @@ def two_clouds(
                 installation="sim",
                 endpoint_url=ec2.url,
                 notice_queue=notice_queue(ec2) if hears else None,
+                cache_dir=folder,
                 now=clock.now,
             ),
             "gcp": GcpProvider(

@@ -219,6 +219,7 @@ def _offers(world: dict[str, Any], pools: dict[PoolName, Pool]) -> dict[str, Off
             interruptions_per_hour=float(
                 given.get("interruptions", 0.05 if market is Market.SPOT else 0)
             ),
+            price_pressure=float(given.get("pressure", 1.0)),
             notice_s=seconds(given.get("notice", "2m")),
             boot_s=seconds(given.get("boot", "2m")),
             quota_left=None if isinstance(given.get("quota"), dict) else given.get("quota"),

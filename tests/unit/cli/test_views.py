@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -168,6 +169,27 @@ def test_offers_what_is_ignored_and_who_could_not_be_asked() -> None:
         "$9.83",
     ]
     assert lines[-4:] == ["p5       not allowed", "", "could not be read", "aws: no answer"]
+
+
+def test_an_offer_says_what_closes_it_until_when_and_whence_an_old_price_is() -> None:
+    breaker = {"scope": "boot:spot", "cause": "3 machines in a row never joined"}
+    later = {**breaker, "until": (datetime.now(UTC) + timedelta(minutes=5)).isoformat()}
+    past = {**breaker, "until": (datetime.now(UTC) - timedelta(minutes=5)).isoformat()}
+    stale = {"price_source": "pricing API, not renewed since", "price_pressure": 2.0}
+    found = said.OfferList.model_validate(
+        {
+            "offers": [{**OFFER, **stale, "breaker": later}, {**OFFER, "breaker": past}, OFFER],
+            "ignored": [],
+            "unknown": [],
+        }
+    )
+    lines = text(place_views.offers(found))
+    assert "10.0%" in lines[1], "5 % an hour, doubled by what its price does"
+    assert "not renewed since" in lines[1]
+    assert lines[1].endswith("boot:spot: 3 machines in a row never joined")
+    assert "until " in lines[1]
+    assert lines[2].endswith("one at a time: boot:spot: 3 machines in a row never joined")
+    assert "boot:spot" not in lines[3]
 
 
 def test_a_claim_that_its_cloud_takes_says_when() -> None:

@@ -23,7 +23,7 @@ SCHEMAS = {
     "Budget": "ShownBudget", "Policy": "ShownPolicy", "Change": "ShownDifference",
     "Token": "ShownToken", "Mismatch": "ShownMismatch", "Spender": "ShownSpender",
     "Drain": "ShownDrain", "Hold": "ShownHold", "ClaimBill": "ShownClaimBill",
-    "Entry": "ShownEntry",
+    "Entry": "ShownEntry", "Breaker": "ShownBreaker",
     "Doubt": "ShownDoubt", "Outlook": "ShownOutlook",
     "DecisionChange": "ShownDecisionChange", "PlanSums": "ShownPlanSums",
 }  # fmt: skip

@@ -10,8 +10,11 @@ from hybrid.domain.job_spec import Checkpointing
 from hybrid.estimation.interruptions import (
     LEAST_INTERVAL_S,
     MOST_INTERVAL_S,
+    MOST_PRESSURE,
     best_interval,
+    hinted_rate,
     interval_s,
+    price_pressure,
     rate_per_hour,
     with_checkpoints,
     without_checkpoints,
@@ -109,3 +112,28 @@ def test_an_interval_is_as_written_or_worked_out(
     saving = Checkpointing.model_validate({"enabled": True, "interval": written})
     found = interval_s(saving, overhead_s=overhead_s, rate_per_s=per_hour / 3600)
     assert found == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize(
+    ("now", "usual", "ceiling", "expected"),
+    [
+        (300, 300, 1000, 1.0),
+        (200, 300, 1000, 1.0),
+        (450, 300, 1000, 2.25),
+        (900, 300, 1000, MOST_PRESSURE),
+        (900, 900, 1000, 1.5),
+        (1000, 1000, 1000, 2.0),
+        (301, 300, 1000, 1.0),
+        (300, 0, 1000, 1.0),
+    ],
+    ids=["as usual", "fallen", "risen by half", "trebled", "near the ceiling", "at the ceiling",
+         "a hair above", "nothing known"],
+)  # fmt: skip
+def test_a_spot_price_that_rises_or_nears_its_ceiling_raises_the_rate(
+    now: int, usual: int, ceiling: int, expected: float
+) -> None:
+    assert price_pressure(now, usual, ceiling) == expected
+
+
+def test_a_machine_that_should_be_left_counts_as_taken_once_an_hour_at_least() -> None:
+    assert (hinted_rate(0.05), hinted_rate(3.0)) == (1.0, 3.0)

@@ -224,6 +224,18 @@ def test_offers_are_those_last_seen_with_what_is_ignored_and_unknown() -> None:
     assert seen.unknown == (("gcp", "timed out"),)
 
 
+def test_an_offer_tells_the_breaker_before_it_that_is_open_longest() -> None:
+    spot, dear = an_offer(), an_offer(market=Market.ON_DEMAND)
+    observation = Observation(at=NOW, heard_since=NOW, offers={"aws": Known((spot, dear), NOW)})
+    zone = Breaker.opened("zone:aws/us-east-1a", "no capacity", at=NOW)
+    own = Breaker.opened(f"offer:{spot.id}", "sold out", at=NOW + 100)
+    elsewhere = Breaker.opened("zone:aws/us-east-1b", "no capacity", at=NOW + 500)
+    breakers = {each.scope: each for each in (own, zone, elsewhere)}
+    seen = Offered(lambda: observation, _Observer(), lambda: breakers).seen()
+    assert seen.closed == {spot.id: own, dear.id: zone}
+    assert Offered(lambda: observation, _Observer()).seen().closed == {}
+
+
 def test_before_the_first_look_offers_are_unknown_and_not_none() -> None:
     seen = Offered(lambda: None, _Observer()).seen()
     assert (seen.usable, seen.unknown) == ((), (("offers", "this server has not looked yet"),))
