@@ -22,7 +22,8 @@ from hybrid.reconcile.leftovers import RemoveLeftover, removals
 from hybrid.reconcile.machines import orphans
 from hybrid.reconcile.nodes import OWN_CAUSES, lease_over, silence_s
 from hybrid.reconcile.rules import SyncRules
-from hybrid.reconcile.runs import Ranks, ranks_by_run
+from hybrid.reconcile.run_ends import Ranks
+from hybrid.reconcile.runs import ranks_by_run
 
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 60.0

@@ -6,15 +6,13 @@ another run of the job be planned; silence alone ends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from hybrid.domain.event import Event, EventKind
 from hybrid.domain.ids import NodeId, RunId
-from hybrid.domain.job import Checkpoint, FailedPlace, Job, JobState, StopCause
-from hybrid.domain.money import cost_micros
+from hybrid.domain.job import Checkpoint, Job, JobState, StopCause
 from hybrid.domain.node import NodeState
-from hybrid.domain.quantities import format_duration
 from hybrid.domain.run import EXIT_CHECKPOINTED, Run, RunState
 from hybrid.ports.engine import ORDER_KEPT_PART, NodeReport, RankPhase, RankReport
 from hybrid.ports.observation import Known, Observation
@@ -22,22 +20,7 @@ from hybrid.ports.store import Note
 from hybrid.reconcile.drafts import Draft, Drafts
 from hybrid.reconcile.learning import Lessons
 from hybrid.reconcile.rules import SyncRules
-
-Ranks = Mapping[int, RankReport]
-
-_REQUEUE = frozenset(
-    {
-        StopCause.RETURN,
-        StopCause.CONSOLIDATE,
-        StopCause.PREEMPT,
-        StopCause.DRAIN,
-        StopCause.LEASE,
-        StopCause.INTERRUPTION,
-        StopCause.NODE_LOST,
-    }
-)
-_PLACES_KEPT = 32
-"""The last nodes and places at which a job has failed that are remembered."""
+from hybrid.reconcile.run_ends import Ranks, apart, problem_of, run_over
 
 _BEYOND = (NodeState.LOST, NodeState.GONE)
 
@@ -117,14 +100,16 @@ def _sync_run(
     before_run, before_job = run, job
     job = _with_checkpoint(job, run, ranks, lessons)
     if _other_problem(run, ranks):
-        run = replace(run, checkpoint_problem=_problem(ranks))
+        run = replace(run, checkpoint_problem=problem_of(ranks))
     if _all_begun(run, ranks):
         run, job = _begun(run, job, ranks, now)
     over = {rank for rank, report in ranks.items() if report.phase is RankPhase.ENDED}
     if len(over | lost) == len(run.slots):
-        run, job = _run_over(run, job, ranks, lost, now, lessons, rules)
+        run, job = run_over(run, job, ranks, lost, now, lessons, rules)
     elif (over or lost) and run.state is not RunState.STOPPING:
         run, job = _stop_peers(run, job, ranks, lost, now)
+    elif run.state is RunState.RUNNING and (words := apart(run, ranks)):
+        run, job = _stopping(run, job, StopCause.PEER_FAILED, words, now)
     if run is before_run and job is before_job:
         return  # hot: most runs simply go on
     draft = drafts.draft(f"job:{job.id}")
@@ -138,18 +123,12 @@ def _sync_run(
         _rest_on_nodes(draft, drafts, lost, run)
 
 
-def _problem(ranks: Ranks) -> str:
-    """What keeps the first rank that says so from having its saves committed."""
-    said = (ranks[rank].checkpoint_problem for rank in sorted(ranks))
-    return next((problem for problem in said if problem), "")
-
-
 def _other_problem(run: Run, ranks: Ranks) -> bool:
     """Whether something else than is known is wrong with its saves. What comes behind the colon may
     change with every try: no row is written for that."""
     if not ranks:
         return False
-    return _problem(ranks).partition(":")[0] != run.checkpoint_problem.partition(":")[0]
+    return problem_of(ranks).partition(":")[0] != run.checkpoint_problem.partition(":")[0]
 
 
 def _told_of_its_saves(run: Run, now: float) -> Event:
@@ -271,8 +250,12 @@ def _stop_peers(run: Run, job: Job, ranks: Ranks, lost: set[int], now: float) ->
     patient = not failed and not lost
     if patient and ended_at and now < max(ended_at) + job.spec.stop.grace:
         return run, job
-    cause = StopCause.NODE_LOST if lost else StopCause.PEER_FAILED
-    words = "a rank's node was lost" if lost else "another rank has ended"
+    if lost:
+        return _stopping(run, job, StopCause.NODE_LOST, "a rank's node was lost", now)
+    return _stopping(run, job, StopCause.PEER_FAILED, "another rank has ended", now)
+
+
+def _stopping(run: Run, job: Job, cause: StopCause, words: str, now: float) -> tuple[Run, Job]:
     run = run.to(RunState.STOPPING, at=now, cause=words, stop_cause=cause, stop_requested_at=now)
     job = job.to(JobState.STOPPING, at=now, cause=words, stop_cause=cause)
     return run, job
@@ -322,148 +305,3 @@ def _work_until(checkpoint: Checkpoint, run: Run, job: Job) -> float:
         began = max(began, last.committed_at)
         saved = last.work_s
     return saved + max(0.0, checkpoint.committed_at - began) * run.speed
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the end of a run means for its job."""
-
-    state: JobState
-    words: str
-    failure: bool = False
-    exit_code: int | None = None
-    cause: StopCause | None = None
-
-
-def _run_over(
-    run: Run,
-    job: Job,
-    ranks: Ranks,
-    lost: set[int],
-    now: float,
-    lessons: Lessons,
-    rules: SyncRules,
-) -> tuple[Run, Job]:
-    outcome = outcome_of(run, job, ranks, lost, rules)
-    ended_at = max((r.ended_at or now for r in ranks.values()), default=now) if ranks else now
-    ended_at = min(ended_at, now)
-    run = run.to(
-        RunState.ENDED,
-        at=now,
-        cause=outcome.words,
-        ended_at=ended_at,
-        exit_code=outcome.exit_code,
-        stop_cause=outcome.cause,
-        outputs=_outputs(run, ranks),
-    )
-    if outcome.state is JobState.SUCCEEDED and run.started_at is not None:
-        lessons.finished(job, run, ended_at - run.started_at)
-    held_s = max(0.0, ended_at - run.assigned_at)
-    lessons.used(job.team, held_gpus(run) * held_s, now, rules.usage_half_life_s)
-    job = replace(job, cost_micros=job.cost_micros + cost_micros(run.price_micros_per_hour, held_s))
-    return run, _job_after(job, run, outcome, now)
-
-
-def _outputs(run: Run, ranks: Ranks) -> tuple[str, ...]:
-    by_rank = [ranks[rank].outputs if rank in ranks else "" for rank in range(len(run.slots))]
-    return tuple(by_rank) if any(by_rank) else ()
-
-
-def held_gpus(run: Run) -> float:
-    """GPUs a run holds, shares counted as their fractions."""
-    return sum(len(slot.gpu_ids) * slot.share for slot in run.slots)
-
-
-def outcome_of(run: Run, job: Job, ranks: Ranks, lost: set[int], rules: SyncRules) -> Outcome:
-    """What the end of all ranks of a run means for its job."""
-    ended = [ranks[rank] for rank in sorted(ranks)]
-    codes = [report.exit_code for report in ended]
-    if not lost and codes and all(code == 0 for code in codes):
-        return Outcome(JobState.SUCCEEDED, "finished", exit_code=0)
-    cause = _hardest(run, ended, lost)
-    if job.cancel_requested or cause is StopCause.CANCEL:
-        return Outcome(JobState.CANCELLED, "cancelled", exit_code=_first_bad(codes), cause=cause)
-    if cause is StopCause.TIMEOUT:
-        words = f"stopped at its walltime of {format_duration(job.spec.walltime)}"
-        return Outcome(JobState.FAILED, words, exit_code=_first_bad(codes), cause=cause)
-    if cause in _REQUEUE:
-        words = _requeue_words(cause, codes, _problem(ranks))
-        return Outcome(JobState.PENDING, words, exit_code=_first_bad(codes), cause=cause)
-    if codes and all(code in (0, EXIT_CHECKPOINTED) for code in codes):
-        return Outcome(
-            JobState.PENDING,
-            "checkpointed and asked to run again",
-            exit_code=EXIT_CHECKPOINTED,
-            cause=cause,
-        )
-    return _failure(run, job, ended, rules)
-
-
-def _hardest(run: Run, ended: Sequence[RankReport], lost: set[int]) -> StopCause | None:
-    causes = {report.cause for report in ended if report.cause is not None}
-    if run.stop_cause is not None:
-        causes.add(run.stop_cause)
-    if lost:
-        causes.add(StopCause.NODE_LOST)
-    return max(causes, key=lambda cause: cause.hardness, default=None)
-
-
-def _requeue_words(cause: StopCause | None, codes: Sequence[int | None], problem: str) -> str:
-    saved = bool(codes) and all(code == EXIT_CHECKPOINTED for code in codes) and not problem
-    how = "its work saved" if saved else "back to its last checkpoint"
-    if problem:
-        how += f" ({problem})"
-    why = (cause or StopCause.PREEMPT).replace("_", " ")
-    return f"stopped ({why}), {how}"
-
-
-def _first_bad(codes: Sequence[int | None]) -> int | None:
-    bad = [code for code in codes if code not in (0, None)]
-    return bad[0] if bad else (codes[0] if codes else None)
-
-
-def _failure(run: Run, job: Job, ended: Sequence[RankReport], rules: SyncRules) -> Outcome:
-    worst = next((r for r in ended if r.exit_code not in (0, EXIT_CHECKPOINTED)), ended[0])
-    never_began = worst.exit_code is None
-    words = worst.problem if never_began else _exit_words(worst.exit_code or 0)
-    elsewhere = len(set(job.avoid_nodes) - set(run.node_ids))
-    if elsewhere and not never_began and job.exit_code == worst.exit_code:
-        places = dict.fromkeys((*job.failed_at, FailedPlace(pool=run.pool, market=run.market)))
-        where = f" in {', '.join(map(str, places))}" if len(places) > 1 else ""
-        words += f" as before on {elsewhere} other node(s){where}: the fault is the job's own"
-    if worst.tail:
-        words = f"{words}; its last lines:\n{worst.tail}"
-    # a run that could not even begin says more about the node than about the job
-    allowed = max(job.spec.retries.max, rules.problem_retries if never_began else 0)
-    state = JobState.PENDING if job.failures < allowed else JobState.FAILED
-    return Outcome(state, words, failure=True, exit_code=worst.exit_code, cause=worst.cause)
-
-
-def _exit_words(code: int) -> str:
-    if code < 0:
-        return f"killed by signal {-code}"
-    return f"exited with code {code}"
-
-
-def _job_after(job: Job, run: Run, outcome: Outcome, now: float) -> Job:
-    changes: dict[str, object] = {"exit_code": outcome.exit_code, "stop_cause": outcome.cause}
-    if outcome.failure:
-        failures = job.failures + 1
-        backoff = job.spec.retries.backoff * 2.0 ** min(failures - 1, 16)
-        avoid = tuple(dict.fromkeys((*job.avoid_nodes, *run.node_ids)))[-_PLACES_KEPT:]
-        places = (*job.failed_at, FailedPlace(pool=run.pool, market=run.market))[-_PLACES_KEPT:]
-        changes |= {"failures": failures, "not_before": now + backoff}
-        changes |= {"avoid_nodes": avoid, "failed_at": places}
-    if outcome.state is JobState.SUCCEEDED and job.state is JobState.PLACED:
-        job = job.to(JobState.RUNNING, at=now)
-    if job.state in (JobState.PLACED, JobState.RUNNING) and outcome.state not in _direct(job):
-        job = job.to(JobState.STOPPING, at=now, cause=str(outcome.cause or outcome.words))
-    if outcome.state.ended:
-        changes["reason"] = outcome.words
-    return job.to(outcome.state, at=now, cause=outcome.words, **changes)
-
-
-def _direct(job: Job) -> tuple[JobState, ...]:
-    if job.state is JobState.PLACED:
-        return (JobState.PENDING,)
-    return (JobState.SUCCEEDED, JobState.FAILED)

@@ -13,7 +13,7 @@ from hybrid.domain.offer import Offer
 from hybrid.domain.snapshot import Snapshot, UnknownSource
 from hybrid.ports.observation import Known, Observation, Unknown
 from hybrid.ports.store import World
-from hybrid.reconcile.runs import held_gpus
+from hybrid.reconcile.run_ends import held_gpus
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")

@@ -26,7 +26,7 @@ from hybrid.agent.launch.environment import (
 from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.run import EXIT_CHECKPOINTED
 from hybrid.reconcile.rules import SyncRules
-from hybrid.reconcile.runs import _REQUEUE
+from hybrid.reconcile.run_ends import _REQUEUE
 
 ROOT = Path(__file__).parents[3]
 TEXT = (ROOT / "docs" / "job-contract.md").read_text()

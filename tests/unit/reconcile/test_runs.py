@@ -192,6 +192,44 @@ def test_a_rank_that_fails_stops_its_gang() -> None:
     assert job.state is JobState.STOPPING
 
 
+def test_a_gang_is_told_why_the_rank_failed_that_ended_by_itself() -> None:
+    run = a_run(slots=GANG, state=RunState.STOPPING, stop_cause=StopCause.PEER_FAILED)
+    job = a_job(state=JobState.STOPPING, stop_cause=StopCause.PEER_FAILED)
+    stopped = an_ended_rank(code=-15, cause=StopCause.PEER_FAILED, tail="going on")
+    failed = an_ended_rank(code=1, rank=1, node="n2", tail="CUDA error")
+    _, job = after(one(run, job, a_node("n2")), an_observation(ranks=(stopped, failed)))
+    assert job.reason == "exited with code 1; its last lines:\nCUDA error"
+
+
+def test_a_gang_of_which_one_rank_could_not_begin_is_tried_elsewhere_even_without_retries() -> None:
+    run = a_run(slots=GANG, state=RunState.STOPPING, stop_cause=StopCause.PEER_FAILED)
+    job = a_job(state=JobState.STOPPING, stop_cause=StopCause.PEER_FAILED)
+    stopped = an_ended_rank(code=-15, cause=StopCause.PEER_FAILED)
+    spoilt = "the checkpoint cannot be restored: step 20 is withdrawn"
+    not_begun = an_ended_rank(code=None, rank=1, node="n2", problem=spoilt)
+    _, job = after(one(run, job, a_node("n2")), an_observation(ranks=(stopped, not_begun)))
+    assert (job.state, job.history[-1].cause) == (JobState.PENDING, spoilt)
+
+
+def test_a_gang_whose_ranks_went_on_from_different_steps_is_stopped_and_tried_again() -> None:
+    run = a_run(slots=GANG, state=RunState.STARTING, resume_seq=1)
+    world = one(run, a_job(state=JobState.PLACED), a_node("n2"))
+    ranks = (a_rank(first_step=20), a_rank(rank=1, node="n2", first_step=10))
+    run, job = after(world, an_observation(ranks=ranks))
+    words = "its ranks went on from different steps: 10, 20"
+    assert (run.state, run.stop_cause) == (RunState.STOPPING, StopCause.PEER_FAILED)
+    assert run.history[-1].cause == words
+    killed = {"code": -15, "cause": StopCause.PEER_FAILED}
+    ends = (
+        an_ended_rank(**killed, first_step=20),
+        an_ended_rank(**killed, rank=1, node="n2", first_step=10),
+    )
+    _, job = after(one(run, job, a_node("n2")), an_observation(ranks=ends))
+    assert (job.state, job.history[-1].cause) == (JobState.PENDING, words)
+    same = (a_rank(first_step=20), a_rank(rank=1, node="n2", first_step=20))
+    assert after(world, an_observation(ranks=same))[0].state is RunState.RUNNING
+
+
 def test_ranks_that_finish_well_wait_for_each_other_for_a_grace() -> None:
     spec = a_spec(stop={"grace": "30s"})
     world = one(a_run(slots=GANG), a_job(state=JobState.RUNNING, spec=spec), a_node("n2"))
