@@ -16,17 +16,25 @@ from dataclasses import dataclass
 
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import ClaimId
-from hybrid.domain.job import Job, JobState, StopCause
+from hybrid.domain.job import Job, StopCause
 from hybrid.domain.money import cents
 from hybrid.domain.plan import CordonClaim, CostTerm
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.domain.run import Run, RunState
 from hybrid.estimation import transfer
-from hybrid.estimation.runtime import checkpoint_s, restart_s
+from hybrid.estimation.runtime import checkpoint_s
 from hybrid.estimation.waits import Duration
 from hybrid.ledger.charges import egress_micros
-from hybrid.planning.choices import slot_gbps
-from hybrid.planning.classes import JobClass
+from hybrid.planning.held_room import (
+    OnMachine,
+    Slot,
+    held_for_s_of,
+    hold,
+    longest_held_first,
+    restart_s_of,
+    runs_by_claim,
+    slot_for,
+)
 from hybrid.planning.options import (
     CHECKPOINT,
     DISKS,
@@ -34,33 +42,14 @@ from hybrid.planning.options import (
     MACHINES,
     RUNNING,
     WAITING,
-    HeldOption,
     Priced,
-    checkpoint_time_s,
     cost_micros,
     disk_micros_per_hour,
-    held_option,
 )
 from hybrid.planning.return_home import is_safe, returning, stay_cost
 from hybrid.planning.schedule import Schedule
-from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import NodeView, Workspace, claim_ref, job_ref, run_ref
 from policies import retire as rules
-from policies import spot as spot_rules
-
-OnMachine = Mapping[ClaimId, Sequence[tuple[Run, Job]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """Where a job goes on: its devices on a machine held already, and for how long it needs them,
-    counted from now."""
-
-    view: NodeView
-    claim: Claim
-    mask: int
-    option: HeldOption
-    ends_in_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +90,7 @@ def consolidate(ws: Workspace, schedule: Schedule) -> dict[ClaimId, Consolidatio
     found: dict[ClaimId, Consolidation] = {}
     if not ws.policy.retire.consolidate:
         return found
-    runs = _runs_by_claim(ws)
+    runs = runs_by_claim(ws)
     settled = _settled(ws, runs, schedule)
     roomy = [
         view
@@ -110,8 +99,8 @@ def consolidate(ws: Workspace, schedule: Schedule) -> dict[ClaimId, Consolidatio
     ]
     if not roomy:
         return found
-    held_for_s = _held_for_s(ws, runs, roomy)
-    roomy = _longest_held_first(roomy, held_for_s)
+    held_for_s = held_for_s_of(ws, runs, roomy)
+    roomy = longest_held_first(roomy, held_for_s)
     busy = _teams_that_move(ws)
     best: dict[str, Consolidation] = {}
     for view in settled:
@@ -132,66 +121,7 @@ def consolidate(ws: Workspace, schedule: Schedule) -> dict[ClaimId, Consolidatio
     return found
 
 
-def keep_slots(ws: Workspace) -> None:
-    """Keep for runs that are stopping to move, and for jobs that have stopped for it, their slots
-    on other machines: nobody else is given them."""
-    moved = [
-        (job, None)
-        for _, job in sorted(ws.snapshot.jobs.items())
-        if job.state is JobState.PENDING
-        and job.stop_cause is StopCause.CONSOLIDATE
-        and job.id not in ws.run_of
-        and job.id not in ws.refused
-        and job.id not in ws.snapshot.held_back
-        and job.not_before <= ws.now
-    ]
-    stopping = [
-        (ws.snapshot.jobs[run.job_id], run)
-        for _, run in sorted(ws.run_of.items())
-        if ws.stopping(run) is StopCause.CONSOLIDATE and ws.moving(run.job_id) is not None
-    ]
-    if not moved and not stopping:
-        return
-    lines = list(ws.lines)
-    runs = _runs_by_claim(ws)
-    views = [view for view in ws.nodes if view.claim is not None and view.claim.id in runs]
-    views = _longest_held_first(views, _held_for_s(ws, runs, views))
-    for job, run in (*moved, *stopping):
-        cls = ws.classes.of(job) if run is None else returning(ws, run, job).cls
-        stop_s = 0.0 if run is None else ws.stop_time_s(run, job)
-        slot = _slot(ws, lines, cls, job, _model_of(job, run), views, stop_s)
-        if slot is None:
-            continue
-        _hold(lines, slot, cls, ws.now)
-        ws.disown(job.id)
-        ws.moved[job.id] = slot.claim
-        if run is not None:
-            until = ws.now + slot.ends_in_s
-            need = cls.need
-            ws.kept_slots.append(
-                (slot.view.index, slot.mask, until, need.cpus, need.host_memory_gib)
-            )
-    if ws.kept_slots:
-        ws.rebuild_timelines()
-
-
-def _model_of(job: Job, run: Run | None) -> str:
-    if run is not None:
-        return run.gpu_model
-    return "" if job.checkpoint is None else job.checkpoint.gpu_model
-
-
 # --- who may move, and where to -------------------------------------------------------------------
-
-
-def _runs_by_claim(ws: Workspace) -> dict[ClaimId, list[tuple[Run, Job]]]:
-    found: dict[ClaimId, list[tuple[Run, Job]]] = {}
-    for _, run in sorted(ws.run_of.items()):
-        job = ws.snapshot.jobs.get(run.job_id)
-        for claim_id in run.claim_ids:
-            if job is not None:
-                found.setdefault(claim_id, []).append((run, job))
-    return found
 
 
 def _settled(ws: Workspace, runs: OnMachine, schedule: Schedule) -> list[NodeView]:
@@ -236,73 +166,6 @@ def _may_move(ws: Workspace, runs: Sequence[tuple[Run, Job]]) -> bool:
     )
 
 
-def _slot(
-    ws: Workspace,
-    lines: Sequence[Timeline],
-    cls: JobClass,
-    job: Job,
-    model: str,
-    views: Sequence[NodeView],
-    stop_s: float,
-) -> Slot | None:
-    """The slot on the first of the machines that has one. They come in the order of how long they
-    are held anyway, so it is the one that need be held least longer: with hundreds of machines,
-    all of them against all others would be too many to price."""
-    found = (_slot_on(ws, lines[v.index], cls, job, model, v, stop_s) for v in views)
-    return next((slot for slot in found if slot is not None), None)
-
-
-def _slot_on(
-    ws: Workspace,
-    line: Timeline,
-    cls: JobClass,
-    job: Job,
-    model: str,
-    view: NodeView,
-    stop_s: float,
-) -> Slot | None:
-    need, claim = cls.need, view.claim
-    if claim is None or need.gpus > line.masks[0].bit_count():
-        return None
-    pool = ws.burst_pool(view.type.pool)
-    if pool is None or view.id in cls.avoid or not ws.may_use_held(job.id, view):
-        return None
-    usable = ws.usable_fits(cls, view.type)
-    saving_s = checkpoint_time_s(ws, cls, pool)
-    if not isinstance(usable, tuple) or spot_rules.refusal(job, claim.offer, saving_s, ws.policy):
-        return None
-    for fit in usable:
-        if not job.spec.checkpoint.portable and model not in ("", fit.model):
-            continue
-        option = held_option(ws, cls, view.type, fit)
-        if not isinstance(option, HeldOption):
-            continue
-        ends_in_s = stop_s + _restart_s(ws, job, pool)
-        ends_in_s += option.time.run.mean_s + option.time.outbound_s
-        free = line.free_throughout(ws.now, ends_in_s, need.cpus, need.host_memory_gib)
-        if free is None:
-            continue
-        if need.gpus == 0:
-            return Slot(view, claim, 0, option, ends_in_s)
-        found = view.type.shape.table.choose(
-            free & fit.allowed, need.gpus, link=need.link, min_gbps=slot_gbps(fit)
-        )
-        if found is not None:
-            return Slot(view, claim, found.mask, option, ends_in_s)
-    return None
-
-
-def _restart_s(ws: Workspace, job: Job, pool: BurstPool) -> float:
-    learned = ws.snapshot.learned
-    return restart_s(job, learned, boot_s=0.0, inbound_s=transfer.restore_s(job, pool))
-
-
-def _hold(lines: list[Timeline], slot: Slot, cls: JobClass, now: float) -> None:
-    line = lines[slot.view.index] = lines[slot.view.index].copy()
-    need = cls.need
-    line.hold(now, now + slot.ends_in_s, slot.mask, need.cpus, need.host_memory_gib)
-
-
 # --- weighing -------------------------------------------------------------------------------------
 
 
@@ -324,10 +187,10 @@ def _weigh(
     slots: list[Slot] = []
     for run, job in runs:
         cls = returning(ws, run, job).cls
-        slot = _slot(ws, lines, cls, job, run.gpu_model, others, ws.stop_time_s(run, job))
+        slot = slot_for(ws, lines, cls, job, run.gpu_model, others, ws.stop_time_s(run, job))
         if slot is None:
             return None
-        _hold(lines, slot, cls, ws.now)
+        hold(lines, slot, cls, ws.now)
         id_ = slot.claim.id
         longer_s[id_] = max(slot.ends_in_s - held_for_s[id_], longer_s.get(id_, 0.0))
         slots.append(slot)
@@ -338,25 +201,6 @@ def _weigh(
         _staying(ws, claim, pool, runs),
         _moving(ws, claim, pool, runs, slots, longer_s),
     )
-
-
-def _held_for_s(ws: Workspace, runs: OnMachine, views: Sequence[NodeView]) -> dict[ClaimId, float]:
-    """How long machines are still held for their runs: up to the end of the longest."""
-    return {
-        claim.id: max(stay_cost(ws, run, job).finish_in.mean_s for run, job in runs[claim.id])
-        for claim in (view.claim for view in views)
-        if claim is not None
-    }
-
-
-def _longest_held_first(
-    views: Sequence[NodeView], held_for_s: Mapping[ClaimId, float]
-) -> list[NodeView]:
-    def longest(view: NodeView) -> tuple[float, str]:
-        held_s = 0.0 if view.claim is None else held_for_s[view.claim.id]
-        return -held_s, str(view.id)
-
-    return sorted(views, key=longest)
 
 
 def _staying(
@@ -399,7 +243,7 @@ def _moving(
         value = ws.classes.of(job).value_micros_per_hour
         its_pool = ws.burst_pool(slot.claim.pool) or pool
         saves_s = checkpoint_s(job, ws.snapshot.learned, gib_per_s=pool.transfer_gib_per_s)
-        saving += cost_micros(value, saves_s + _restart_s(ws, job, its_pool))
+        saving += cost_micros(value, saves_s + restart_s_of(ws, job, its_pool))
         waiting += cost_micros(value, ws.stop_time_s(run, job))
         running += cost_micros(value, slot.option.time.run.mean_s + slot.option.time.outbound_s)
         leaves = transfer.egress_bound_gib(job) - transfer.egress_gib(job)

@@ -24,9 +24,10 @@ from hybrid.planning.choices import Choices, Waiting
 from hybrid.planning.claims import open_claims
 from hybrid.planning.classes import JobClass
 from hybrid.planning.cloud import Cloud
-from hybrid.planning.consolidate import consolidate, keep_slots
+from hybrid.planning.consolidate import consolidate
 from hybrid.planning.explain import Explainer
 from hybrid.planning.failed_places import failed_pools
+from hybrid.planning.held_room import keep_slots
 from hybrid.planning.improve import improve
 from hybrid.planning.leases import renew_leases
 from hybrid.planning.options import CLOUD_TERMS, local_terms

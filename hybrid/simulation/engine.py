@@ -17,7 +17,7 @@ from hybrid.ports.clock import Clock
 from hybrid.ports.engine import ORDER_KEPT_PART, NodeReport, RankReport, RunOrder
 from hybrid.ports.errors import Gone, OutcomeUnknown
 from hybrid.ports.store import EpochPassed
-from hybrid.simulation.running import KILLED, SimRank, SimRun
+from hybrid.simulation.running import KILLED, CheckpointPlace, SimRank, SimRun
 
 
 @dataclass(slots=True)
@@ -65,6 +65,7 @@ class SimEngine:
         self.nodes: dict[NodeId, SimNode] = {}
         self.lives: list[SimRun] = []
         self.deaf = False
+        self.store = CheckpointPlace()
         self._runs: dict[RunId, SimRun] = {}
         self._going: dict[RunId, SimRun] = {}
 
@@ -195,12 +196,13 @@ class SimEngine:
         order, now = ordered.order, self._clock.now()
         run = self._runs.get(order.run.id)
         if run is None:
-            saved = order.job.checkpoint
+            saved, resumes = order.job.checkpoint, order.run.resume_seq is not None
             run = SimRun(
                 order=order,
                 work_s=self._work_of(order.job),
-                base_s=saved.work_s if saved is not None else 0.0,
+                base_s=saved.work_s if saved is not None and resumes else 0.0,
                 commit_s=self._stop_s,
+                store=self.store,
             )
             self._runs[order.run.id] = run
             self.lives.append(run)

@@ -45,6 +45,14 @@ class SimRank:
 
 
 @dataclass(slots=True)
+class CheckpointPlace:
+    """Where saves go: ``trouble`` says why none arrive now, what is wrong up to a colon; empty
+    while they do."""
+
+    trouble: str = ""
+
+
+@dataclass(slots=True)
 class SimRun:
     """One run on all its nodes. Work is in seconds on the reference GPU; ``base_s`` of it was done
     before. It goes on only while every rank is there: a rank alone waits for the others."""
@@ -53,6 +61,7 @@ class SimRun:
     work_s: float
     base_s: float
     commit_s: float
+    store: CheckpointPlace
     ranks: dict[int, SimRank] = field(default_factory=dict)
     saves: list[Checkpoint] = field(default_factory=list)
     quiet_until: float = 0.0
@@ -124,6 +133,7 @@ class SimRun:
             cause=rank.cause if phase is not RankPhase.RUNNING else None,
             progress=Progress(step=int(self.done_s(at)), total=max(1, int(self.work_s)), at=at),
             checkpoint=next(saved, None),
+            checkpoint_problem=self.store.trouble if self.order.job.spec.checkpoint.enabled else "",
         )
 
     @property
@@ -169,6 +179,8 @@ class SimRun:
             self._save(at)
 
     def _save(self, at: float) -> None:
+        if self.store.trouble:
+            return
         before = self.saves[-1] if self.saves else self.order.job.checkpoint
         self.saves.append(
             Checkpoint(
