@@ -69,6 +69,7 @@ def an_order(
         slots=slots,
         speed=speed,
         assigned_at=assigned_at,
+        resume_seq=None if saved is None else saved.seq,
     )
     job = a_job(spec=spec, state=JobState.PLACED, checkpoint=saved)
     nodes_ = tuple(a_node(name) for name in nodes)
