@@ -154,7 +154,8 @@ def local_micros(ws: Workspace, local: Local) -> int:
     """A start on owned nodes by the planner's own cost terms."""
     cls = ws.classes.of(local.job)
     rate = local.choice.types[0].rate_micros_per_hour
-    return local_terms(cls, rate, Duration(local.step * STEP_S), local.choice.run).micros
+    wait, choice = Duration(local.step * STEP_S), local.choice
+    return local_terms(cls, rate, wait, choice.run, choice.fit.share).micros
 
 
 class Model:

@@ -158,7 +158,7 @@ def _may_move(ws: Workspace, runs: Sequence[tuple[Run, Job]]) -> bool:
         is_safe(run, job)
         and job.spec.deadline_at is None
         and job.spec.resources.nodes == 1
-        and job.spec.resources.gpu.share >= 1
+        and not ws.classes.of(job).need.shared
         and not job.cancel_requested
         # with an infinite saving only the rules that are not about money can refuse
         and rules.consolidation_refusal(run, _INFINITE, ws.policy, ws.now) is None
