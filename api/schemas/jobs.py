@@ -75,6 +75,9 @@ class ShownSlot(Shown):
     gpu_memory_gib: float | None = Field(
         default=None, description="Of the memory of the GPU that it has a share of"
     )
+    replicas: int = Field(
+        default=1, description="Into how many its GPU is time-sliced; it holds one"
+    )
 
     @classmethod
     def of(cls, slot: Slot) -> ShownSlot:
@@ -86,6 +89,7 @@ class ShownSlot(Shown):
             cpus=slot.cpus,
             memory_gib=slot.memory_gib,
             gpu_memory_gib=slot.gpu_memory_gib,
+            replicas=slot.replicas,
         )
 
 

@@ -57,6 +57,7 @@ def documents(order: RunOrder, checkpoint_url: str) -> tuple[RunDocument, ...]:
             gpu_ids=slot.gpu_ids,
             share=slot.share,
             gpu_memory_gib=slot.gpu_memory_gib,
+            replicas=slot.replicas,
             cpus=slot.cpus,
             memory_gib=slot.memory_gib,
             gpu_model=run.gpu_model,

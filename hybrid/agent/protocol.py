@@ -361,6 +361,7 @@ class RunDocument(Wire):
     gpu_ids: tuple[Label, ...] = ()
     share: float = Field(default=1.0, gt=0, le=1)
     gpu_memory_gib: float | None = Field(default=None, ge=0, le=1e6)
+    replicas: int = Field(default=1, ge=1)
     cpus: float = Field(default=1.0, gt=0)
     memory_gib: float = Field(default=1.0, ge=0)
     gpu_model: Label = ""

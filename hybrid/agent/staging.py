@@ -183,7 +183,7 @@ def _part(document: RunDocument) -> GpuPart | None:
     return GpuPart(
         share=document.share,
         memory_gib=document.gpu_memory_gib,
-        computing=document.spec.resources.gpu.share < 1,
+        computing=document.spec.resources.gpu.share < 1 and document.replicas == 1,
     )
 
 

@@ -57,6 +57,9 @@ def described(
         str | None,
         typer.Option(metavar="SIZE", help="So much of the memory of one GPU, such as 10GiB."),
     ] = None,
+    time_slicing: Annotated[
+        bool, typer.Option("--time-slicing", help="A replica of a time-sliced GPU will do.")
+    ] = False,
     cpus: Annotated[float | None, typer.Option(help="CPU cores on each node.")] = None,
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory on each node, such as 16GiB.")
@@ -97,7 +100,7 @@ def described(
     """Options that describe a job."""
     devices = {
         "models": gpu or None, "memory": gpu_memory, "link": link, "share": share,
-        "slice_memory": slice_memory,
+        "slice_memory": slice_memory, "time_slicing": time_slicing or None,
     }  # fmt: skip
     resources = {
         "gpus": gpus, "nodes": nodes, "cpus": cpus, "memory": memory, "gpu": _given(devices),

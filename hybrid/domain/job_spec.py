@@ -93,17 +93,26 @@ class GpuRequest(Written):
         " part, or `share` if that is more. Only with gpus: 1.",
         examples=["10GiB"],
     )
+    time_slicing: bool = Field(
+        default=False,
+        description="A replica of a time-sliced GPU will do, whatever the share; so it does for a"
+        " share that is no more than a replica. Only with gpus: 1.",
+    )
     mig_profile: Annotated[str, StringConstraints(max_length=32)] | None = Field(
         default=None, description="A MIG slice of one GPU.", examples=["1g.10gb"]
     )
 
     @property
     def shared(self) -> bool:
-        """Whether a part of a GPU will do."""
-        return self.share < 1 or self.slice_memory is not None
+        """Whether a part of a GPU will do; a MIG instance is held whole."""
+        if self.mig_profile is not None:
+            return False
+        return self.share < 1 or self.slice_memory is not None or self.time_slicing
 
     def share_of(self, memory_gib: float) -> float:
         """The part of a GPU with so much memory that is asked for, at most all of it."""
+        if self.mig_profile is not None:
+            return 1.0
         if self.slice_memory is None:
             return self.share
         of_memory = self.slice_memory / memory_gib if memory_gib > 0 else 1.0
@@ -128,6 +137,10 @@ class Resources(Written):
             raise ValueError("gpu.share below 1 is a share of one GPU: set gpus to 1")
         if self.gpu.slice_memory is not None and self.gpus != 1:
             raise ValueError("gpu.slice_memory is a part of one GPU: set gpus to 1")
+        if self.gpu.time_slicing and self.gpus != 1:
+            raise ValueError("gpu.time_slicing is for a replica of one GPU: set gpus to 1")
+        if self.gpu.time_slicing and self.gpu.mig_profile:
+            raise ValueError("MIG instances are not time-sliced: leave gpu.time_slicing out")
         if self.gpu.mig_profile and self.gpus != 1:
             raise ValueError("gpu.mig_profile is a slice of one GPU: set gpus to 1")
         if self.gpu.mig_profile and self.gpu.slice_memory is not None:

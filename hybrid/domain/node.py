@@ -137,6 +137,7 @@ class Slot:
 
     ``share`` is the fraction of the single GPU in ``gpu_ids``; 1 when the devices are held whole.
     ``gpu_memory_gib`` is how much of that GPU's memory goes with a share; None for whole devices.
+    ``replicas`` is into how many the GPU is time-sliced of which the run holds one; 1: it is not.
     ``gpu_ids`` is in rank order (link order), and empty for a CPU job.
     """
 
@@ -148,3 +149,4 @@ class Slot:
     min_link_gbps: float | None = None
     mig_profile: str | None = None
     gpu_memory_gib: float | None = None
+    replicas: int = 1

@@ -14,6 +14,14 @@ MachineType = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.+-]{1,64}$"
 Tag = Annotated[str, StringConstraints(pattern=r"^[\w .:/=+@-]*$", max_length=255)]
 
 
+class TimeSlicing(Written):
+    """GPUs whose time is shared by several runs."""
+
+    replicas: int = Field(
+        ge=2, le=48, description="Runs that each GPU takes at once; MIG instances are not divided."
+    )
+
+
 class LocalPool(Written):
     """Machines that are owned. They are never shut down."""
 
@@ -32,6 +40,11 @@ class LocalPool(Written):
         le=1000,
         description="What a team is shown for a GPU held for an hour; rate_per_gpu_hour if omitted."
         " Nothing is decided by it.",
+    )
+    time_slicing: TimeSlicing | None = Field(
+        default=None,
+        description="GPUs are given out in replicas alone, to jobs that accept one; whole if"
+        " omitted.",
     )
     description: str = Field(default="", max_length=1000, description="For people.")
 

@@ -139,6 +139,26 @@ class HardwareMismatch(Reason):
 
 
 @dataclass(frozen=True, slots=True)
+class TimeSliced(Reason):
+    """The GPUs are given out in replicas, and the job does not accept one."""
+
+    code: ClassVar[str] = "time_sliced"
+    replicas: int
+    gpus: int
+    share: float
+
+    def __str__(self) -> str:
+        told = f"GPUs there are time-sliced into {self.replicas} replicas"
+        if self.gpus > 1:
+            return f"{told}, of which a job gets one: it wants {self.gpus} GPUs"
+        wants = "a whole GPU" if self.share == 1 else f"{self.share:.3g} of a GPU"
+        return (
+            f"{told}: the job wants {wants}; gpu.time_slicing: true accepts one, and so does a"
+            f" share of {1 / self.replicas:.3g} or less"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class NoContainerRuntime(Reason):
     """The job names an image, and the node can run none."""
 

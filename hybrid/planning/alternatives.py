@@ -108,7 +108,7 @@ class Alternatives:
         self._offers: dict[int, _Offers] = {}
         self._in_line: dict[tuple[int, PoolName, int, float, str, float], _InLine] = {}
         self._homes: dict[int, tuple[tuple[PoolName, str, Alternative | None], ...]] = {}
-        self._speeds: dict[tuple[int, str], str] = {}
+        self._speeds: dict[tuple[int, str, int], str] = {}
 
     def home(self, run: Run) -> Iterator[Alternative]:
         """Coming home, where that was weighed."""
@@ -159,7 +159,7 @@ class Alternatives:
                     cls, here.rate_micros_per_hour, start.wait, start.run, start.share
                 )
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
-                speed = self.speed(cls, start.model)
+                speed = self.speed(cls, start.model, start.replicas)
                 told = self.priced(f"pool:{name}", label, priced, refused=late, speed=speed)
                 p50_s, p90_s = start.wait.p50_p90_s
                 p90_at = self.ws.now + self._calibrated(name, p50_s, p90_s)
@@ -209,7 +209,7 @@ class Alternatives:
             pools[place][1],
             energy,
             running,
-            self.speed(cls, start.model),
+            self.speed(cls, start.model, start.replicas),
             tuple(option for option in refused[:place] if option is not None),
             (*(option for option in refused[place + 1 :] if option is not None), *offered.all),
             offered.cheapest,
@@ -266,7 +266,7 @@ class Alternatives:
                 return
             on = (self.ws.nodes[node].claim for node in start.nodes)
             label = _held_label("held", [claim for claim in on if claim is not None])
-            speed = self.speed(waiting.cls, start.model)
+            speed = self.speed(waiting.cls, start.model, start.replicas)
             yield self.priced(chosen_option(start, self.ws), label, held.priced, speed=speed)
 
     def cheapest_cloud(self, waiting: Waiting) -> Alternative | None:
@@ -330,11 +330,11 @@ class Alternatives:
         lasting = (*priced.values(), *always.alternatives())
         return _Offers(lasting, (*lasting, *now.alternatives()), cheapest(lasting))
 
-    def speed(self, cls: JobClass, model: str) -> str:
-        """How fast a class is taken to be on a GPU model, in words."""
-        key = cls.index, model
+    def speed(self, cls: JobClass, model: str, replicas: int = 1) -> str:
+        """How fast a class is taken to be on a GPU model, or one of its replicas, in words."""
+        key = cls.index, model, replicas
         if key not in self._speeds:
-            self._speeds[key] = speed_words(cls.sample.spec, model, cls.learned)
+            self._speeds[key] = speed_words(cls.sample.spec, model, cls.learned, replicas)
         return self._speeds[key]
 
     def priced(

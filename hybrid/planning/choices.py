@@ -57,6 +57,14 @@ class Start:
     type: NodeType
     share: float = 1.0
 
+    @property
+    def replicas(self) -> int:
+        """Into how many its device is time-sliced: it takes one of them."""
+        shape = self.type.shape
+        return (
+            1 if not self.model or any(shape.mig & mask for mask in self.masks) else shape.replicas
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choice:
@@ -164,7 +172,7 @@ class Choices:
         return others if any(not choice.held for choice in others) else found
 
     def _choice(self, cls: JobClass, type_: NodeType, fit: Fit) -> Choice | None:
-        speed = cls.speed(fit.model, fit.link_gbps)
+        speed = cls.speed_on(fit)
         run = cls.run_time(fit.model, speed)
         if type_.held:
             held = held_option(self._ws, cls, type_, fit)

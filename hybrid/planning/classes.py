@@ -76,6 +76,10 @@ class JobClass:
             found = self._speeds[key] = speed_on(self.sample.spec, model, link_gbps, self.learned)
         return found
 
+    def speed_on(self, fit: Fit) -> float:
+        """On devices that fit: one of several replicas has its part of the time."""
+        return self.speed(fit.model, fit.link_gbps) / fit.replicas
+
     def run_time(self, model: str, speed: float) -> Duration:
         """How long what is left takes at this speed, cut off at the walltime."""
         work = self.work
@@ -97,7 +101,7 @@ class JobClass:
         spec = self.sample.spec
         if not self.run_time_known:
             return None
-        needed_s = self.work.mean_s / self.speed(fit.model, fit.link_gbps)
+        needed_s = self.work.mean_s / self.speed_on(fit)
         if needed_s <= spec.walltime:
             return None
         return WalltimeTooShort(needed_s, spec.walltime)
@@ -165,7 +169,7 @@ class Classes:
         return (
             resources.nodes, resources.gpus, resources.cpus, resources.memory,
             resources.architecture, gpu.models, gpu.memory, gpu.min_compute_capability, gpu.link,
-            gpu.share, gpu.slice_memory, gpu.mig_profile,
+            gpu.share, gpu.slice_memory, gpu.time_slicing, gpu.mig_profile,
             where.pools, where.providers, where.regions, where.burst, where.markets,
             spec.profile, spec.family, tuple(spec.speeds.items()), spec.expected_runtime,
             spec.walltime, spec.deadline, spec.value_per_hour, spec.priority,

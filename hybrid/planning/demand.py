@@ -25,8 +25,9 @@ class Demand:
         self._ws = ws
         self._devices = max((len(view.node.gpus) for view in ws.nodes), default=0)
         # nodes of one set of models are one model here: a class fits all of them, or none
-        kinds: dict[tuple[str, ...], int] = {}
-        self._kind = [kinds.setdefault(view.type.shape.models, len(kinds)) for view in ws.nodes]
+        kinds: dict[tuple[tuple[str, ...], int], int] = {}
+        shapes = [view.type.shape for view in ws.nodes]
+        self._kind = [kinds.setdefault((s.models, s.replicas), len(kinds)) for s in shapes]
         self._types: dict[int, set[int]] = {}
         for view, kind in zip(ws.nodes, self._kind, strict=True):
             self._types.setdefault(kind, set()).add(view.type.index)

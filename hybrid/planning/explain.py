@@ -373,6 +373,8 @@ def _places(run: Run) -> str:
     slot = run.slots[0]
     gpus = len(slot.gpu_ids)
     where = ", ".join(names)
+    if slot.replicas > 1:
+        return f"{where} (one of {slot.replicas} replicas of a GPU)"
     if slot.share < 1:
         gib = "" if slot.gpu_memory_gib is None else f" with {slot.gpu_memory_gib:.4g} GiB"
         return f"{where} ({slot.share:.3g} of a GPU{gib})"

@@ -25,6 +25,7 @@ from hybrid.domain.reasons import (
 from hybrid.estimation.speed import MIN_SAMPLES, job_speed
 from hybrid.hardware import MODELS, UnknownGpuModel, resolve, satisfies_memory
 from hybrid.planning.parting import NOT_PARTED, Parting, no_instance, parting_of
+from hybrid.planning.replicas import refused_replica
 from hybrid.topology import (
     MINIMUM_GBPS,
     Slots,
@@ -45,8 +46,9 @@ _Fact = TypeVar("_Fact", str, float)
 class Shape:
     """A machine, as far as fit goes. Positions are those of its devices.
 
-    ``healthy`` is the mask of devices that work. ``runtimes`` is None where it is not known yet
-    (a machine that does not exist): its image is taken to have one.
+    ``healthy`` is the mask of devices that work. ``replicas`` is into how many each device but MIG
+    instances is time-sliced; ``memory_gib`` is that of one. ``runtimes`` is None where it is not
+    known yet (a machine that does not exist): its image is taken to have one.
     """
 
     models: tuple[str, ...]
@@ -60,6 +62,7 @@ class Shape:
     architecture: str
     runtimes: tuple[str, ...] | None
     parting: Parting = NOT_PARTED
+    replicas: int = 1
     _hash: int = field(init=False, repr=False, compare=False)
     _table: Slots | None = field(init=False, repr=False, compare=False, default=None)
 
@@ -85,7 +88,7 @@ class Shape:
         return table
 
 
-def node_facts(node: Node) -> tuple[object, ...]:
+def node_facts(node: Node, replicas: int = 1) -> tuple[object, ...]:
     """All that a node's shape is made of, for telling nodes apart without making it. Hot."""
     return (
         node.links_gbps,
@@ -98,10 +101,11 @@ def node_facts(node: Node) -> tuple[object, ...]:
             for gpu in node.gpus
         ]),
         parting_of(node),
+        replicas,
     )  # fmt: skip
 
 
-def node_shape(node: Node) -> Shape:
+def node_shape(node: Node, replicas: int = 1) -> Shape:
     """The shape of a machine that is there."""
     healthy = mig = 0
     for position, gpu in enumerate(node.gpus):
@@ -109,7 +113,7 @@ def node_shape(node: Node) -> Shape:
         mig |= gpu.id.startswith("MIG-") << position
     return Shape(
         tuple([gpu.model for gpu in node.gpus]),
-        tuple([gpu.memory_gib for gpu in node.gpus]),
+        tuple([g.memory_gib / (1 if mig >> i & 1 else replicas) for i, g in enumerate(node.gpus)]),
         healthy,
         node.links_gbps,
         tuple([gpu.numa for gpu in node.gpus]),
@@ -119,6 +123,7 @@ def node_shape(node: Node) -> Shape:
         node.architecture,
         node.container_runtimes,
         parting_of(node),
+        replicas,
     )
 
 
@@ -145,6 +150,7 @@ class Need:
     gpus: int
     share: float
     slice_memory_gib: float | None
+    time_slicing: bool
     mig_profile: str | None
     models: tuple[str, ...]
     memory_gib: float | None
@@ -158,7 +164,16 @@ class Need:
     @property
     def shared(self) -> bool:
         """Whether a part of a device will do."""
-        return self.share < 1 or self.slice_memory_gib is not None
+        return self.share < 1 or self.slice_memory_gib is not None or self.time_slicing
+
+    @property
+    def asked(self) -> GpuRequest:
+        """What part that is."""
+        return GpuRequest(
+            share=self.share,
+            slice_memory=self.slice_memory_gib,
+            time_slicing=self.time_slicing,
+        )
 
 
 def need_of(spec: JobSpec) -> Need:
@@ -167,8 +182,9 @@ def need_of(spec: JobSpec) -> Need:
     gpu = resources.gpu
     return Need(
         resources.gpus,
-        gpu.share,
+        gpu.share if gpu.mig_profile is None else 1.0,  # an instance is held whole
         gpu.slice_memory,
+        gpu.time_slicing,
         gpu.mig_profile,
         gpu.models,
         gpu.memory,
@@ -185,12 +201,14 @@ def need_of(spec: JobSpec) -> Need:
 class Fit:
     """Devices of one model on a machine that will do: ``allowed`` is their mask, empty for a CPU
     job. ``link_gbps`` is the usable bottleneck that those the job takes must have; it is what its
-    speed is judged by. ``share`` is what it takes of its device where a part will do."""
+    speed is judged by. ``share`` is what it takes of its device where a part will do; ``replicas``
+    into how many that is time-sliced."""
 
     model: str
     allowed: int
     link_gbps: float = math.inf
     share: float = 1.0
+    replicas: int = 1
 
 
 @lru_cache(maxsize=131_072)
@@ -203,6 +221,10 @@ def fits(need: Need, shape: Shape) -> tuple[Fit, ...] | Reason:
         return (Fit(CPU_ONLY, 0),)
     if need.mig_profile is not None and not shape.mig:
         return no_instance(need.mig_profile, shape.models, shape.parting)
+    if shape.replicas > 1 and need.mig_profile is None:
+        refused = refused_replica(need.asked, need.gpus, shape.replicas)
+        if refused is not None:
+            return refused
     working = shape.healthy & (shape.mig if need.mig_profile else ~shape.mig)
     allowed, refused = _filtered(need, shape, working)
     if refused is not None:
@@ -281,7 +303,8 @@ def _grouped(need: Need, shape: Shape, allowed: int) -> tuple[Fit, ...] | Reason
         if mask.bit_count() < need.gpus:
             continue
         if need.gpus == 1:
-            found.append(Fit(model, mask, share=_share(need, shape, mask)))
+            replicas = 1 if shape.mig & mask else shape.replicas
+            found.append(Fit(model, mask, math.inf, _share(need, shape, mask), replicas))
             continue
         best = shape.table.best_gbps(mask, need.gpus, need.link)
         widest = max(widest, best)
@@ -298,9 +321,10 @@ def _share(need: Need, shape: Shape, mask: int) -> float:
     """What the job takes of any of these devices: by that with the least memory."""
     if not need.shared:
         return 1.0
+    if shape.replicas > 1:
+        return 1 / shape.replicas
     least_gib = min(shape.memory_gib[device] for device in devices_of(mask))
-    asked = GpuRequest(share=need.share, slice_memory=need.slice_memory_gib)
-    return asked.share_of(least_gib)
+    return need.asked.share_of(least_gib)
 
 
 def _link_tiers(need: Need, shape: Shape, model: str, mask: int) -> list[float]:
@@ -375,10 +399,13 @@ def speed_on(spec: JobSpec, model: str, link_gbps: float, learned: LearnedSpeeds
     return speed.value * _efficiency(model, link_gbps)
 
 
-def speed_words(spec: JobSpec, model: str, learned: LearnedSpeeds) -> str:
+def speed_words(spec: JobSpec, model: str, learned: LearnedSpeeds, replicas: int = 1) -> str:
     """How fast the job is taken to be on a model, links apart, where that is known from, and what
-    else there is: the guess beside what was learned, with the number of finished runs. Empty
-    without a GPU."""
+    else there is: the guess beside what was learned, with the number of finished runs; and what
+    part of that one of several replicas gets. Empty without a GPU."""
+    if replicas > 1:
+        alone = speed_words(spec, model, learned)
+        return f"{alone}; one of {replicas} replicas that share it: {1 / replicas:.3g} of that"
     if model == CPU_ONLY:
         return ""
     key = model.partition(":")[0]

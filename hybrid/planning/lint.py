@@ -14,7 +14,7 @@ from hybrid.domain.ids import BudgetName, ClaimId, GpuId, JobId, NodeId, PoolNam
 from hybrid.domain.job import JobState
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.money import cents, to_micros
-from hybrid.domain.node import NodeState, Slot
+from hybrid.domain.node import Node, NodeState, Slot
 from hybrid.domain.plan import (
     Action,
     ActionBundle,
@@ -31,6 +31,7 @@ from hybrid.domain.pool_spec import BurstPool
 from hybrid.domain.run import Run
 from hybrid.domain.snapshot import Snapshot
 from hybrid.ledger.caps import covers
+from hybrid.planning.replicas import replicas_in
 
 _SLACK = 1e-6
 
@@ -147,12 +148,24 @@ class _Linter:
             if gpu not in healthy:
                 self._say("no_such_gpu", gpu, f"is given to {run.id} but is not working there")
         if node.claim_id is None:
+            self._replica(run, slot, node)
             return
         claim = self.snapshot.claims.get(node.claim_id)
         if claim is None or claim.state is not ClaimState.READY or claim.notice_at is not None:
             self._say("claim_not_ready", node.claim_id, f"gets {run.id} but takes no runs")
         if node.claim_id not in run.claim_ids:
             self._say("claim_unnamed", run.id, f"does not name its claim {node.claim_id}")
+
+    def _replica(self, run: Run, slot: Slot, node: Node) -> None:
+        """A time-sliced GPU is given out in replicas alone, any other in none."""
+        pool = self.snapshot.pools.get(node.pool)
+        replicas = replicas_in(None if pool is None else pool.spec)
+        devices = [gpu for gpu in slot.gpu_ids if not gpu.startswith("MIG-")]
+        if not devices:
+            return
+        if slot.replicas != replicas or (replicas > 1 and slot.share > 1 / replicas + _SLACK):
+            words = f"{slot.share:g} of {devices[0]}, which has {replicas} replicas"
+            self._say("not_a_replica", run.id, words)
 
     def _slots(self, runs: list[Run]) -> None:
         """No device held beyond its whole, no node beyond its cores and memory."""

@@ -81,12 +81,13 @@ def _slot(ws: Workspace, job: Job, start: Start, rank: int) -> Slot:
         min_link_gbps=None if link is LinkClass.ANY else MINIMUM_GBPS[link],
         mig_profile=resources.gpu.mig_profile,
         gpu_memory_gib=_gpu_memory_gib(resources.gpu, view, start.share, mask),
+        replicas=1 if view.type.shape.mig & mask or not mask else view.type.shape.replicas,
     )
 
 
 def _gpu_memory_gib(asked: GpuRequest, view: NodeView, share: float, mask: int) -> float | None:
     """What goes with a share of a device: what was asked for, else the same part of its memory."""
-    if not asked.shared or not mask:
+    if not mask or (share >= 1 and asked.slice_memory is None):
         return None
     has_gib = view.node.gpus[mask.bit_length() - 1].memory_gib
     if asked.slice_memory is not None:

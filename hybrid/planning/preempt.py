@@ -350,7 +350,7 @@ def _priced(
     ws: Workspace, waiting: Waiting, type_: NodeType, fit: Fit, victims: tuple[Victim, ...]
 ) -> Preemption:
     cls = waiting.cls
-    run = cls.run_time(fit.model, cls.speed(fit.model, fit.link_gbps))
+    run = cls.run_time(fit.model, cls.speed_on(fit))
     stop_s = max(victim.stop_s for victim in victims)
     own = local_terms(cls, type_.rate_micros_per_hour, Duration(stop_s), run, fit.share)
     delay = 0

@@ -15,6 +15,7 @@ from hybrid.domain.pool_spec import BurstPool, LocalPool
 from hybrid.domain.snapshot import Pool
 from hybrid.hardware import MODELS, MachineType, machine_types
 from hybrid.planning.fit import Shape, node_facts, node_shape, offer_shape
+from hybrid.planning.replicas import replicas_in
 from hybrid.topology import preset
 
 
@@ -92,13 +93,13 @@ class _Shapes:
         self._shapes: dict[Shape, Shape] = {}
         self._by_facts: dict[tuple[object, ...], Shape] = {}
 
-    def of_node(self, node: Node) -> Shape:
+    def of_node(self, node: Node, replicas: int) -> Shape:
         """A node's shape. A sick device may recover, so all count as working."""
-        facts = node_facts(node)
+        facts = node_facts(node, replicas)
         found = self._by_facts.get(facts)
         if found is None:
             healthy = (1 << len(node.gpus)) - 1
-            found = self._one(replace(node_shape(node), healthy=healthy))
+            found = self._one(replace(node_shape(node, replicas), healthy=healthy))
             self._by_facts[facts] = found
         return found
 
@@ -113,8 +114,9 @@ class _Shapes:
 def _local_sites(pool: LocalPool, nodes: list[Node], shapes: _Shapes) -> Iterator[Site]:
     """One site per shape."""
     alike: dict[Shape, list[Node]] = {}
+    replicas = replicas_in(pool)
     for node in sorted(nodes, key=lambda n: n.id):
-        alike.setdefault(shapes.of_node(node), []).append(node)
+        alike.setdefault(shapes.of_node(node, replicas), []).append(node)
     for shape, members in alike.items():
         name = members[0].hostname or members[0].id
         others = f" and {len(members) - 1} like it" if len(members) > 1 else ""

@@ -156,7 +156,7 @@ class _Asked:
         rate = start.type.rate_micros_per_hour
         priced = local_terms(cls, rate, start.wait, start.run, start.share)
         late = deadline_refusal(ws, cls, priced)
-        speed = self.write.speed(cls, start.model)
+        speed = self.write.speed(cls, start.model, start.replicas)
         yield self._against(self.write.priced(option, label, priced, speed=speed), late)
 
     def _no_node(self, name: PoolName, pool: LocalPool) -> Reason:

@@ -27,6 +27,7 @@ from hybrid.ledger.caps import falls_under
 from hybrid.planning.classes import Classes, JobClass
 from hybrid.planning.fit import Fit, Shape, fits, node_facts, node_shape, stated_speed
 from hybrid.planning.instances import Instances
+from hybrid.planning.replicas import replicas_in
 from hybrid.planning.timeline import Timeline
 from policies import burst as burst_rules
 from policies import placement
@@ -328,10 +329,11 @@ class Workspace:
                 claim = self.snapshot.claims.get(node.claim_id)
             if not self._takes_runs(node, claim):
                 continue
-            raw = node_facts(node)
+            replicas = 1 if claim is not None else replicas_in(self.local_pool(node.pool))
+            raw = node_facts(node, replicas)
             shape = shapes.get(raw)
             if shape is None:
-                shape = shapes[raw] = node_shape(node)
+                shape = shapes[raw] = node_shape(node, replicas)
             rate = self._rate(node, claim)
             # a held machine is of a type of its own: what is paid already differs
             gang = (claim.gang or str(claim.id)) if claim is not None else ""

@@ -71,6 +71,8 @@ class Lessons:
         family = job.spec.family
         if family is None or job.attempts != 1 or seconds <= 0:
             return
+        if any(slot.replicas > 1 for slot in run.slots):
+            return  # how much of the GPU its neighbours took is not known
         self.learned = replace(
             self.learned,
             work_s=_with_sample(self.learned.work_s, family, seconds * run.speed),

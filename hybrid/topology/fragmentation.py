@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +47,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 _COLUMNS_KEPT = 20_000
-_PER_NODE = ("_gpu", "_cpus", "_memory", "_gradient", "_score", "_first_gpu")
+_PER_NODE = ("_gpu", "_cpus", "_memory", "_gradient", "_score", "_first_gpu", "_state")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,9 @@ class Fragmentation:
         self._gradient: Floats = np.full((classes, nodes), math.inf)
         self._score: Floats = np.full((classes, nodes), math.inf)
         self._first_gpu: Ints = np.full((classes, nodes), -1, dtype=np.int64)
+        self._state = [b""] * nodes
         self._columns: dict[bytes, tuple[Floats, Floats, Ints]] = {}
+        self._growths: dict[tuple[int, bytes], dict[int, float]] = {}
         for node in range(nodes):
             self._refresh(node)
 
@@ -165,12 +167,19 @@ class Fragmentation:
             gpus = tuple(whole[: wanted.gpus].tolist())
         return SharePlacement(node, gpus, gradient, float(self._score[demand_class, node]))
 
-    def growths(self, demand_class: int, node: int) -> dict[int, float]:
+    def growths(self, demand_class: int, node: int) -> Mapping[int, float]:
         """How much F_n grows, in GPUs, for each GPU of a node on which one job of the class would
         take its share; of equally free GPUs the first stands for all."""
-        of_class, gpu, growth = self._candidates(node)
-        mine = of_class == demand_class
-        return dict(zip(gpu[mine].tolist(), growth[mine].tolist(), strict=True))
+        key = demand_class, self._state[node]
+        found = self._growths.get(key)
+        if found is None:
+            of_class, gpu, growth = self._candidates(node)
+            mine = of_class == demand_class
+            found = dict(zip(gpu[mine].tolist(), growth[mine].tolist(), strict=True))
+            if len(self._growths) >= _COLUMNS_KEPT:
+                self._growths.clear()
+            self._growths[key] = found
+        return found
 
     def copy(self) -> Fragmentation:
         """Another one, equal; what one is told of its nodes the other does not learn."""
@@ -223,6 +232,7 @@ class Fragmentation:
         state = np.concatenate(
             [self._gpu[node], (self._cpus[node], self._memory[node], self._models[node])]
         ).tobytes()
+        self._state[node] = state
         column = self._columns.get(state)
         if column is None:
             if len(self._columns) >= _COLUMNS_KEPT:

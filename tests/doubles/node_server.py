@@ -162,7 +162,7 @@ class NodeServer:
         checkpoint: Checkpoint | None = None,
         nodes: tuple[NodeReport, ...] = (),
         gpus: tuple[str, ...] = (),
-        part: tuple[float, float | None] = (1.0, None),
+        part: tuple[float, float | None, int] = (1.0, None, 1),
     ) -> RunId:
         """Order a run of a job (default: a new one) on the given nodes (default: the only one)."""
         nodes = nodes or (self.only_node(),)
@@ -228,18 +228,19 @@ def an_order(
     checkpoint: Checkpoint | None = None,
     nodes: tuple[NodeReport, ...],
     gpus: tuple[str, ...] = (),
-    part: tuple[float, float | None] = (1.0, None),
+    part: tuple[float, float | None, int] = (1.0, None, 1),
     epoch: int = 1,
 ) -> RunOrder:
     """What the loop would give to an engine. ``part`` is the share and the memory in GiB of one
-    GPU."""
-    share, gpu_memory_gib = part
+    GPU, and into how many replicas that is time-sliced."""
+    share, gpu_memory_gib, replicas = part
     slots = tuple(
         Slot(
             node_id=node.id,
             gpu_ids=tuple(GpuId(gpu) for gpu in gpus),
             share=share,
             gpu_memory_gib=gpu_memory_gib,
+            replicas=replicas,
         )
         for node in nodes
     )

@@ -315,7 +315,7 @@ def _claim_node(claim: Claim) -> Node:
 def _spec(name: str, given: dict[str, Any]) -> JobSpec:
     resources: dict[str, Any] = {"gpus": given.get("gpus", 1), "nodes": given.get("nodes", 1)}
     resources["cpus"] = given.get("cpus", 1)
-    asked = ("models", "memory", "link", "share", "slice_memory", "mig_profile")
+    asked = ("models", "memory", "link", "share", "slice_memory", "time_slicing", "mig_profile")
     gpu = {k: given[k] for k in asked if k in given}
     document: dict[str, Any] = {
         "name": name,

@@ -104,26 +104,30 @@ for name in sorted(os.environ):
     if "GPU" in name or "MPS" in name:
         print(name, os.environ[name])
 """
-    parts = (({"share": 0.5}, (0.5, 39.75)), ({"slice_memory": 10}, (0.25, 10.0)))
+    parts: tuple[tuple[dict[str, float], tuple[float, float | None, int]], ...] = (
+        ({"share": 0.5}, (0.5, 39.75, 1)),
+        ({"slice_memory": 10}, (0.25, 10.0, 1)),
+        ({"share": 0.2}, (0.25, 10.0, 4)),
+    )
     told = []
     for gpu, part in parts:
         spec = python(code, resources={"gpu": gpu})
         run = server.run(spec, gpus=("GPU-0",), part=part)
         server.wait_ended(run)
         told.append(server.printed(run).splitlines())
-    assert told == [
-        [
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE 50",
-            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT 0=40704M",
-            "HYBRID_GPU_MEMORY_GIB 39.75",
-            "HYBRID_GPU_SHARE 0.5",
-        ],
-        [
-            "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT 0=10240M",
-            "HYBRID_GPU_MEMORY_GIB 10",
-            "HYBRID_GPU_SHARE 0.25",
-        ],
+    share, part_of_memory, replica = told
+    assert share == [
+        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE 50",
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT 0=40704M",
+        "HYBRID_GPU_MEMORY_GIB 39.75",
+        "HYBRID_GPU_SHARE 0.5",
     ]
+    assert part_of_memory == [
+        "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT 0=10240M",
+        "HYBRID_GPU_MEMORY_GIB 10",
+        "HYBRID_GPU_SHARE 0.25",
+    ]
+    assert replica == part_of_memory
 
 
 def test_the_work_folder_travels_there_and_the_named_outputs_come_back(

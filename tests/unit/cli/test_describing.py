@@ -43,10 +43,11 @@ def test_every_option_is_a_field_of_the_spec() -> None:
     assert spec.retries.max == 2
 
 
-def test_a_slice_of_memory_is_a_field_of_the_spec() -> None:
-    made = described(slice_memory="10GiB")
+def test_parts_of_a_gpu_are_fields_of_the_spec() -> None:
+    made = described(slice_memory="10GiB", time_slicing=True)
     spec = JobSpec.model_validate({"command": ["true"], **made.fields})
     assert spec.resources.gpu.slice_memory == 10
+    assert spec.resources.gpu.time_slicing
 
 
 def test_options_win_over_the_file_field_by_field(file: Path) -> None:

@@ -147,6 +147,13 @@ def test_a_gpu_that_is_whole_has_no_instance() -> None:
     assert told == ("ends here: no pool has MIG profile 1g.10gb; the pools have: no MIG instances")
 
 
+def test_an_instance_is_held_whole_whatever_share_is_asked_of_it() -> None:
+    jobs = {"half": {"mig_profile": "3g.40gb", "share": 0.5, "count": 2}}
+    made = planned({"nodes": {"n1": {"mig": [HALVES]}}, "jobs": jobs})
+    assert given_to(made) == {"half-1": "n1-0.0", "half-2": "n1-0.4"}
+    assert {a.run.slots[0].share for a in made.actions if isinstance(a, Place)} == {1.0}
+
+
 @st.composite
 def layouts(draw: st.DrawFn) -> dict[str, list[int]]:
     """Instances made one after the other, wherever there is room."""
@@ -174,7 +181,8 @@ def test_no_memory_slice_is_given_twice(
         f"j{i}": {"mig_profile": profile, "count": count, "run": "1h"}
         for i, (profile, count) in enumerate(asked)
     }
-    snapshot, policy = build({"nodes": nodes, "jobs": jobs})
+    unsearched = {"scheduling": {"improve": False}}  # searching takes long, and is not the point
+    snapshot, policy = build({"nodes": nodes, "jobs": jobs, "policy": unsearched})
     made = checked(snapshot, policy)
     where = {gpu.id: gpu for node in snapshot.nodes.values() for gpu in node.gpus}
     slices = set()

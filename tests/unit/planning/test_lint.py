@@ -47,6 +47,9 @@ WORLD: dict[str, Any] = {
 }
 
 
+REPLICAS = {"replicas": 4}
+
+
 def world(**changes: Any) -> Snapshot:
     snapshot, _ = build(WORLD)
     return replace(snapshot, **changes)
@@ -115,6 +118,18 @@ def test_a_device_promises_no_more_memory_than_it_has() -> None:
     assert codes(world(), *fits) == []
     over = Place(run=moved(other, gpu_memory_gib=40.1))
     assert codes(world(), fits[0], over) == ["gpu_memory"]
+
+
+def test_a_time_sliced_gpu_is_given_in_replicas_and_no_other_is() -> None:
+    run = moved(placed("one"), gpu_ids=(GpuId("GPU-n2-0"),), node_id=NodeId("n2"))
+    replica = moved(run, share=0.25, replicas=4)
+    assert codes(world(), Place(run=replica)) == ["not_a_replica"]
+    sliced, _ = build({**WORLD, "pools": {**WORLD["pools"], "home": {"time_slicing": REPLICAS}}})
+    assert codes(sliced, Place(run=replica)) == []
+    assert codes(sliced, Place(run=run)) == ["not_a_replica"]
+    assert codes(sliced, Place(run=moved(replica, share=0.3))) == ["not_a_replica"]
+    cpu_job = moved(run, gpu_ids=())
+    assert "not_a_replica" not in codes(sliced, Place(run=cpu_job))
 
 
 def test_a_gang_is_placed_whole_and_each_rank_on_its_own_node() -> None:

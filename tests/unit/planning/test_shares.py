@@ -140,7 +140,8 @@ def test_no_device_gives_more_memory_or_computing_than_it_has(
 ) -> None:
     nodes = {f"n{i}": {"gpus": 2, "model": model} for i, model in enumerate(models)}
     jobs = {f"j{i}": job for i, job in enumerate(asked)}
-    snapshot, policy = build({"nodes": nodes, "jobs": jobs})
+    unsearched = {"scheduling": {"improve": False}}  # searching takes long, and is not the point
+    snapshot, policy = build({"nodes": nodes, "jobs": jobs, "policy": unsearched})
     made = plan(snapshot, policy, 1)
     assert lint(snapshot, made) == ()
     after = apply_plan(snapshot, made)

@@ -354,6 +354,21 @@ def test_a_finished_job_of_a_family_teaches_its_work_and_speed() -> None:
     assert learned[0].usage["red"].gpu_s == 10.0
 
 
+def test_a_run_on_a_replica_teaches_usage_alone() -> None:
+    job = a_job(state=JobState.RUNNING, attempts=1, spec=a_spec(family="resnet"))
+    run = a_run()
+    slots = tuple(replace(slot, share=0.25, replicas=4) for slot in run.slots)
+    observation = an_observation(ranks=(an_ended_rank(code=0),), at=NOW + 20)
+    learned = [
+        change.learned
+        for bundle in sync(one(replace(run, slots=slots), job), observation, RULES)
+        for change in bundle.changes
+        if isinstance(change, Learn)
+    ]
+    assert (learned[0].work_s, learned[0].speed) == ({}, {})
+    assert learned[0].usage["red"].gpu_s == 2.5
+
+
 def test_every_step_of_a_history_is_an_event_of_its_bundle() -> None:
     world = one(a_run(state=RunState.ASSIGNED, history=()), a_job(state=JobState.PLACED))
     bundles = sync(world, an_observation(ranks=(a_rank(),)), RULES)
