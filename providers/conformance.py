@@ -16,7 +16,7 @@ from hybrid.domain.ids import ClaimId, JobId, MachineId, PoolName
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer
 from hybrid.domain.pool_spec import BurstPool
-from hybrid.ports.capacity import BootInfo, CapacityProvider, Machine, MachineState
+from hybrid.ports.capacity import BootInfo, CapacityProvider, Machine, MachineState, Sweeping
 from hybrid.ports.errors import (
     AuthFailed,
     CapacityUnavailable,
@@ -289,6 +289,15 @@ class CapacityContract:
         assert ended.ended_at is not None
         assert ended.ended_at >= int(ended.launched_at)
         assert not ended.interrupted
+
+    def test_a_machine_that_was_ended_leaves_nothing_behind(
+        self, provider: CapacityProvider, request_for: Ask, cloud: UnrulyCloud
+    ) -> None:
+        machine = provider.launch(request_for(), JOIN_TOKEN)
+        provider.terminate(machine.id)
+        cloud.wait(lambda: only(provider).state is MachineState.ENDED)
+        if isinstance(provider, Sweeping):
+            assert provider.leftovers() == ()
 
     def test_ending_twice_or_ending_nothing_is_a_success(
         self, provider: CapacityProvider, request_for: Ask

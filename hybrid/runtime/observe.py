@@ -39,7 +39,7 @@ class Observer:
     ) -> None:
         self._engines, self._providers = engines, providers
         self._clock, self._pace = clock, pace
-        self._calls = Calls(workers=2 * len(providers) + len(engines) + 4, name="observe")
+        self._calls = Calls(workers=3 * len(providers) + len(engines) + 4, name="observe")
         self._heard_since = clock.now()
         self._machines: dict[str, Known[MachineFacts] | Unknown] = {}
         self._offers: dict[str, Known[tuple[Offer, ...]] | Unknown] = {}
