@@ -73,7 +73,7 @@ def job(found: said.Job) -> Any:
             ("exit code", "" if found.exit_code is None else str(found.exit_code)),
             ("cloud cost", dollars(found.cost_usd)),
             ("checkpoint", _checkpoint(found.checkpoint)),
-            ("not safe", found.runs[-1].checkpoint_problem if found.runs else ""),
+            ("saves", _saves(found)),
         )
     )
     runs = table(
@@ -91,6 +91,12 @@ def asked(found: said.JobLine) -> str:
 
 def _checkpoint(saved: said.Checkpoint | None) -> str:
     return "" if saved is None else f"step {saved.step}, {ago(saved.committed_at)}"
+
+
+def _saves(found: said.Job) -> str:
+    """That what its last run saves does not arrive, and why."""
+    problem = found.runs[-1].checkpoint_problem if found.runs else ""
+    return f"not safe: {problem}" if problem else ""
 
 
 def _run(run: said.Run, now: datetime) -> tuple[str, ...]:

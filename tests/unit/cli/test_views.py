@@ -88,12 +88,23 @@ def test_a_gang_and_its_runs_are_shown() -> None:
     assert "asks for    2 nodes with 8 GPUs each" in lines
     assert "waited      1m01s" in lines
     assert "cloud cost  $1.00" in lines
+    assert not any("not safe" in line for line in lines)
     first_line, second_line = lines[-2:]
     assert "H100 SXM5 80GB" in first_line
     assert words(first_line)[-2:] == ["85", "interruption"]
     assert "$9.83" in second_line
     assert "unheard-of" in second_line
     assert words(second_line)[-1] == "5/10"
+
+
+def test_a_job_whose_saves_do_not_arrive_says_why() -> None:
+    full = "the checkpoint store is full: no space left on device"
+    shown = said.Job.model_validate(
+        job("running", run(1, "ended", checkpoint_problem="x"), run(2, "running"))
+    )
+    assert not any("not safe" in line for line in text(views.job(shown)))
+    shown = said.Job.model_validate(job("running", run(1, "running", checkpoint_problem=full)))
+    assert f"saves       not safe: {full}" in text(views.job(shown))
 
 
 def test_options_show_what_they_cost_or_what_refused_them() -> None:
