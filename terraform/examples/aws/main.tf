@@ -41,3 +41,7 @@ module "spot_g5" {
 output "pool" {
   value = module.spot_g5.pool
 }
+
+output "notice_queue" {
+  value = module.spot_g5.notice_queue
+}
