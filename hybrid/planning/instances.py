@@ -39,27 +39,37 @@ class Instances:
         self._snapshot = snapshot
         self._demand: dict[str, float] | None = None
         self._found: dict[tuple[int, int, int], Instance | None] = {}
+        self._known: dict[tuple[int, int, int], Instance] = {}
+        self._siblings: dict[int, tuple[int, ...]] = {}
 
     def best(self, shape: Shape, allowed: int, free: int) -> Instance | None:
         """The best of the ``allowed`` devices that are ``free``; None where there is none."""
         key = (id(shape), allowed, free)
         if key not in self._found:
             self._found[key] = min(
-                (self._judged(shape, device, free) for device in devices_of(allowed & free)),
+                (self._one(shape, device, free) for device in devices_of(allowed & free)),
                 default=None,
             )
         return self._found[key]
 
-    def _judged(self, shape: Shape, device: int, free: int) -> Instance:
-        table, parts = table_of(shape.models[device]), shape.parting
+    def _one(self, shape: Shape, device: int, free: int) -> Instance:
+        # hot: what is held on other GPUs of the machine does not matter, so few states are new
+        siblings = self._siblings.get(id(shape))
+        if siblings is None:
+            siblings = self._siblings[id(shape)] = _siblings(shape)
+        held = siblings[device] & ~free
+        key = (id(shape), device, held)
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._judged(shape, device, held)
+        return found
+
+    def _judged(self, shape: Shape, device: int, busy: int) -> Instance:
+        table = table_of(shape.models[device])
         taken = self._placement(shape, device)
         if table is None or taken is None:
             return Instance(0.0, 0, 1 << device)
-        beside = [
-            self._placement(shape, other)
-            for other in devices_of(shape.mig & ~free)
-            if parts.parent_of[other] == parts.parent_of[device]
-        ]
+        beside = [self._placement(shape, other) for other in devices_of(busy)]
         held = {at for at in beside if at is not None}
         try:
             left = table.memory_slices - sum(table.profile(a.profile).memory_slices for a in held)
@@ -83,3 +93,12 @@ class Instances:
                     counts[resources.gpu.mig_profile] += resources.nodes
             self._demand = {profile: float(count) for profile, count in counts.items()}
         return self._demand
+
+
+def _siblings(shape: Shape) -> tuple[int, ...]:
+    """For each device the mask of those on the same GPU, itself among them."""
+    parent_of = shape.parting.parent_of or (None,) * len(shape.models)
+    masks: dict[int | None, int] = {}
+    for device, parent in enumerate(parent_of):
+        masks[parent] = masks.get(parent, 0) | 1 << device
+    return tuple(0 if parent is None else masks[parent] for parent in parent_of)
