@@ -155,7 +155,7 @@ def local_micros(ws: Workspace, local: Local) -> int:
     cls = ws.classes.of(local.job)
     rate = local.choice.types[0].rate_micros_per_hour
     wait, choice = Duration(local.step * STEP_S), local.choice
-    return local_terms(cls, rate, wait, choice.run, choice.fit.share).micros
+    return local_terms(cls, rate, wait, choice.run, choice.fit.part).micros
 
 
 class Model:

@@ -11,6 +11,7 @@ from hybrid.domain.job import StopCause
 from hybrid.domain.job_spec import Market
 from hybrid.domain.node import Slot
 from hybrid.domain.transitions import Step, TransitionTable
+from hybrid.hardware import part_of_gpu
 
 
 class RunState(StrEnum):
@@ -95,6 +96,12 @@ class Run:
         up."""
         stopping = self.state is RunState.STOPPING
         return stopping and self.stop_cause is not None and self.stop_cause.moves
+
+    @property
+    def gpus(self) -> float:
+        """GPUs that it holds, shares and MIG instances counted as the parts that they are."""
+        held = sum(len(slot.gpu_ids) * slot.share for slot in self.slots)
+        return held * part_of_gpu(self.gpu_model)
 
     @property
     def node_ids(self) -> tuple[NodeId, ...]:

@@ -23,6 +23,7 @@ from hybrid.hardware.model import (
     NvlinkPort,
     satisfies_memory,
 )
+from hybrid.hardware.part import part_of_gpu
 
 __all__ = [
     "MODELS",
@@ -47,6 +48,7 @@ __all__ = [
     "machine_type",
     "machine_types",
     "nearest_names",
+    "part_of_gpu",
     "resolve",
     "satisfies_memory",
 ]

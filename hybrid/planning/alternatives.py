@@ -156,7 +156,7 @@ class Alternatives:
         for name, label, refused in self._local(cls):
             if start is not None and here is not None and here.pool == name:
                 priced = local_terms(
-                    cls, here.rate_micros_per_hour, start.wait, start.run, start.share
+                    cls, here.rate_micros_per_hour, start.wait, start.run, start.part
                 )
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
                 speed = self.speed(cls, start.model, start.replicas)
@@ -198,7 +198,7 @@ class Alternatives:
     def _line(self, waiting: Waiting, start: Start) -> _InLine:
         cls, type_ = waiting.cls, start.type
         energy, _, running = local_terms(
-            cls, type_.rate_micros_per_hour, start.wait, start.run, start.share
+            cls, type_.rate_micros_per_hour, start.wait, start.run, start.part
         ).terms
         pools = self._local(cls)
         place = next(i for i, (name, _, _) in enumerate(pools) if name == type_.pool)

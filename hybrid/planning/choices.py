@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import JobId, NodeId
 from hybrid.estimation.waits import Duration
-from hybrid.hardware import MODELS
+from hybrid.hardware import MODELS, part_of_gpu
 from hybrid.planning.classes import JobClass
 from hybrid.planning.demand import Demand
 from hybrid.planning.failed_places import failed_pools
@@ -56,6 +56,11 @@ class Start:
     micros: float
     type: NodeType
     share: float = 1.0
+
+    @property
+    def part(self) -> float:
+        """What part of a GPU each of its devices is to it."""
+        return self.share * part_of_gpu(self.model)
 
     @property
     def replicas(self) -> int:
@@ -241,7 +246,7 @@ def _model(choice: Choice) -> str:
 
 def local_micros(cls: JobClass, type_: NodeType, fit: Fit, run: Duration) -> float:
     """Micro-dollars of running on owned GPUs, waiting apart."""
-    rate = type_.rate_micros_per_hour * cls.gpus_at(fit.share)
+    rate = type_.rate_micros_per_hour * cls.gpus_at(fit.part)
     return (rate + cls.value_micros_per_hour) * run.mean_s / 3600.0
 
 

@@ -64,9 +64,9 @@ class JobClass:
         on the device, as a whole one."""
         return self.gpus_at(self.need.share)
 
-    def gpus_at(self, share: float) -> float:
-        """GPUs over the whole gang where it takes this share of each."""
-        return self.nodes * self.need.gpus * share
+    def gpus_at(self, part: float) -> float:
+        """GPUs over the whole gang where each of its devices is such a part of one."""
+        return self.nodes * self.need.gpus * part
 
     def speed(self, model: str, link_gbps: float) -> float:
         """Relative to the reference GPU."""

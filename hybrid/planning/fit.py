@@ -23,7 +23,7 @@ from hybrid.domain.reasons import (
     Reason,
 )
 from hybrid.estimation.speed import MIN_SAMPLES, job_speed
-from hybrid.hardware import MODELS, UnknownGpuModel, resolve, satisfies_memory
+from hybrid.hardware import MODELS, UnknownGpuModel, part_of_gpu, resolve, satisfies_memory
 from hybrid.planning.parting import NOT_PARTED, Parting, no_instance, parting_of
 from hybrid.planning.replicas import refused_replica
 from hybrid.topology import (
@@ -209,6 +209,11 @@ class Fit:
     link_gbps: float = math.inf
     share: float = 1.0
     replicas: int = 1
+
+    @property
+    def part(self) -> float:
+        """What part of a GPU each device is to the job: its share, or a MIG instance."""
+        return self.share * part_of_gpu(self.model)
 
 
 @lru_cache(maxsize=131_072)

@@ -182,10 +182,10 @@ def checkpoint_time_s(ws: Workspace, cls: JobClass, pool: BurstPool) -> float:
 
 
 def local_terms(
-    cls: JobClass, rate_micros_per_gpu_hour: int, wait: Duration, run: Duration, share: float
+    cls: JobClass, rate_micros_per_gpu_hour: int, wait: Duration, run: Duration, part: float
 ) -> Priced:
-    """The cost of waiting for owned GPUs and running there, on a ``share`` of each."""
-    energy = cost_micros(round(rate_micros_per_gpu_hour * cls.gpus_at(share)), run.mean_s)
+    """The cost of waiting for owned GPUs and running there, on a ``part`` of each."""
+    energy = cost_micros(round(rate_micros_per_gpu_hour * cls.gpus_at(part)), run.mean_s)
     terms = (
         CostTerm(name=ENERGY, micros=energy),
         CostTerm(name=WAITING, micros=cost_micros(cls.value_micros_per_hour, wait.mean_s)),

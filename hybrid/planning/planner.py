@@ -267,7 +267,7 @@ def _bargain(ws: Workspace, job: Job, burst: Burst) -> Bargain | None:
     if home is None or priced is None or home.type.held:
         return None
     rate = home.type.rate_micros_per_hour
-    waiting = local_terms(ws.classes.of(job), rate, home.wait, home.run, home.share)
+    waiting = local_terms(ws.classes.of(job), rate, home.wait, home.run, home.part)
     return Bargain(
         waiting_micros=waiting.micros,
         cloud_micros=priced.micros - burst.shortened_micros,

@@ -254,7 +254,7 @@ def _first_again(ws: Workspace, job: Job, urgent: Job) -> bool:
 
 def _lost_gpu_hours(ws: Workspace, run: Run, job: Job) -> float:
     lost_s = work_done(job, run, now=ws.now) / run.speed
-    return lost_s / 3600.0 * sum(len(slot.gpu_ids) * slot.share for slot in run.slots)
+    return lost_s / 3600.0 * run.gpus
 
 
 def _victim(ws: Workspace, run: Run, job: Job, lost_gpu_hours: float) -> Victim:
@@ -352,7 +352,7 @@ def _priced(
     cls = waiting.cls
     run = cls.run_time(fit.model, cls.speed_on(fit))
     stop_s = max(victim.stop_s for victim in victims)
-    own = local_terms(cls, type_.rate_micros_per_hour, Duration(stop_s), run, fit.share)
+    own = local_terms(cls, type_.rate_micros_per_hour, Duration(stop_s), run, fit.part)
     delay = 0
     for victim in victims:
         # the slot comes back to it when the urgent job is done

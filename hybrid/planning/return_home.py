@@ -63,8 +63,7 @@ def stay_cost(ws: Workspace, run: Run, job: Job) -> Priced:
     if pool is None or not run.claim_ids:
         local = ws.local_pool(run.pool)
         rate = ws.rate_of(local) if local is not None else 0
-        held = sum(len(slot.gpu_ids) * slot.share for slot in run.slots)
-        energy = cost_micros(round(rate * held), left.mean_s)
+        energy = cost_micros(round(rate * run.gpus), left.mean_s)
         running = cost_micros(cls.value_micros_per_hour, left.mean_s)
         at_home = (CostTerm(name=ENERGY, micros=energy), CostTerm(name=RUNNING, micros=running))
         return Priced(at_home, Duration(0.0), left)
@@ -109,9 +108,7 @@ def consider(ws: Workspace, run: Run, job: Job, start: Start) -> Homecoming | No
         CostTerm(name=CHECKPOINT, micros=cost_micros(value, saving_s + restore_s)),
         CostTerm(
             name=ENERGY,
-            micros=cost_micros(
-                round(rate * cls.gpus_at(start.share)), start.run.mean_s + restore_s
-            ),
+            micros=cost_micros(round(rate * cls.gpus_at(start.part)), start.run.mean_s + restore_s),
         ),
         CostTerm(name=WAITING, micros=cost_micros(value, stop_s)),
         CostTerm(name=RUNNING, micros=cost_micros(value, start.run.mean_s)),

@@ -154,7 +154,7 @@ class _Asked:
             yield Alternative(option=option, label=label, refused=NeverFree(cls.nodes))
             return
         rate = start.type.rate_micros_per_hour
-        priced = local_terms(cls, rate, start.wait, start.run, start.share)
+        priced = local_terms(cls, rate, start.wait, start.run, start.part)
         late = deadline_refusal(ws, cls, priced)
         speed = self.write.speed(cls, start.model, start.replicas)
         yield self._against(self.write.priced(option, label, priced, speed=speed), late)

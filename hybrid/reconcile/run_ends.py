@@ -82,7 +82,7 @@ def run_over(
     if outcome.state is JobState.SUCCEEDED and run.started_at is not None:
         lessons.finished(job, run, ended_at - run.started_at)
     held_s = max(0.0, ended_at - run.assigned_at)
-    lessons.used(job.team, held_gpus(run) * held_s, now, rules.usage_half_life_s)
+    lessons.used(job.team, run.gpus * held_s, now, rules.usage_half_life_s)
     job = replace(job, cost_micros=job.cost_micros + cost_micros(run.price_micros_per_hour, held_s))
     return run, _job_after(job, run, outcome, now)
 
@@ -90,11 +90,6 @@ def run_over(
 def _outputs(run: Run, ranks: Ranks) -> tuple[str, ...]:
     by_rank = [ranks[rank].outputs if rank in ranks else "" for rank in range(len(run.slots))]
     return tuple(by_rank) if any(by_rank) else ()
-
-
-def held_gpus(run: Run) -> float:
-    """GPUs a run holds, shares counted as their fractions."""
-    return sum(len(slot.gpu_ids) * slot.share for slot in run.slots)
 
 
 def outcome_of(run: Run, job: Job, ranks: Ranks, lost: set[int], rules: SyncRules) -> Outcome:

@@ -13,7 +13,6 @@ from hybrid.domain.offer import Offer
 from hybrid.domain.snapshot import Snapshot, UnknownSource
 from hybrid.ports.observation import Known, Observation, Unknown
 from hybrid.ports.store import World
-from hybrid.reconcile.run_ends import held_gpus
 
 K = TypeVar("K", bound=str)
 V = TypeVar("V")
@@ -95,7 +94,7 @@ def _usage(world: World, now: float, half_life_s: float) -> dict[str, float]:
     for run in world.runs.values():
         job = world.jobs.get(run.job_id)
         if job is not None:
-            held = held_gpus(run) * max(0.0, now - run.assigned_at)
+            held = run.gpus * max(0.0, now - run.assigned_at)
             usage[job.team] = usage.get(job.team, 0.0) + held
     return usage
 

@@ -194,6 +194,6 @@ def _held_by(run: Run) -> _Held:
         pool=run.pool,
         begin=run.assigned_at,
         end=run.ended_at,
-        gpus=sum(len(slot.gpu_ids) * slot.share for slot in run.slots),
+        gpus=run.gpus,
         cloud=bool(run.claim_ids),
     )

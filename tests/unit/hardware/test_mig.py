@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from hybrid.hardware import MigPlacement, MigTable, UnknownMigProfile
+from hybrid.hardware import MigPlacement, MigTable, UnknownMigProfile, part_of_gpu
 from hybrid.hardware.mig import (
     A30,
     A100_40,
@@ -160,3 +160,24 @@ def test_layouts_are_equal_in_any_order() -> None:
     one = (MigPlacement(0, "3g.40gb"), MigPlacement(4, "3g.40gb"))
     assert same_layout(one, reversed(one))
     assert not same_layout(one, one[:1])
+
+
+@pytest.mark.parametrize(
+    ("model", "part"),
+    [
+        ("a100-sxm4-80gb:1g.10gb", 1 / 7),
+        ("a100-sxm4-80gb:1g.20gb", 1 / 7),
+        ("h100-sxm5-80gb:3g.40gb", 3 / 7),
+        ("h100-sxm5-80gb:1c.3g.40gb", 1 / 7),
+        ("a30:2g.12gb+me", 2 / 4),
+        ("a100-sxm4-80gb:7g.80gb", 1.0),
+        ("a100-sxm4-80gb", 1.0),
+        ("a100-sxm4-80gb:1g.99gb", 1.0),
+        ("somebody-elses:1g.10gb", 1.0),
+        ("", 1.0),
+    ],
+)
+def test_an_instance_is_the_part_of_its_gpu_that_its_compute_slices_are(
+    model: str, part: float
+) -> None:
+    assert part_of_gpu(model) == part

@@ -354,6 +354,19 @@ def test_a_finished_job_of_a_family_teaches_its_work_and_speed() -> None:
     assert learned[0].usage["red"].gpu_s == 10.0
 
 
+def test_a_mig_instance_is_used_as_the_part_of_its_gpu_that_it_is() -> None:
+    job = a_job(state=JobState.RUNNING, attempts=1)
+    observation = an_observation(ranks=(an_ended_rank(code=0),), at=NOW + 20)
+    world = one(a_run(gpu_model="a100-sxm4-80gb:2g.20gb"), job)
+    usage = [
+        change.learned.usage["red"].gpu_s
+        for bundle in sync(world, observation, RULES)
+        for change in bundle.changes
+        if isinstance(change, Learn)
+    ]
+    assert usage == [pytest.approx(10.0 * 2 / 7)]
+
+
 def test_a_run_on_a_replica_teaches_usage_alone() -> None:
     job = a_job(state=JobState.RUNNING, attempts=1, spec=a_spec(family="resnet"))
     run = a_run()
