@@ -8,7 +8,7 @@ Prices and quotas know no dry run: asking for one row is harmless.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from botocore.exceptions import ClientError
@@ -17,13 +17,14 @@ from hybrid.domain.ids import MachineId
 from hybrid.domain.pool_spec import BurstPool
 from hybrid.ports.capacity import Permission
 from providers.aws.errors import CODES, Kind, Scopes, translated
-from providers.aws.requests import TAG_INSTALLATION, machine_parameters
+from providers.aws.requests import TAG_INSTALLATION, group_parameters, machine_parameters
 
 ALLOWED: Final = frozenset({"DryRunOperation", "ReceiptHandleIsInvalid"})
 DENIED: Final = frozenset({"UnauthorizedOperation", "AccessDeniedException", "AccessDenied"})
 NO_RECEIPT: Final = "none"
 """SQS refuses it as ``ReceiptHandleIsInvalid``, to those who may delete."""
 NO_VOLUME: Final = "vol-00000000000000000"
+NO_GROUP: Final = "hybrid-doctor"
 NO_MACHINE: Final = MachineId("i-00000000000000000")
 
 
@@ -48,7 +49,8 @@ def examine(
     """Every permission of docs/providers/aws.md.
 
     Launching is tried with each pool's template, ending with a machine of ours where there is one:
-    without them these two cannot be told. Raises PortError when AWS cannot be asked at all.
+    without them these two cannot be told. What is granted for tagged things alone is refused for
+    one that is not there, which says nothing. Raises PortError when AWS cannot be asked at all.
     """
     ec2 = clients.ec2
 
@@ -94,52 +96,42 @@ def examine(
             words="no pool to try it with: name one with --pool",
         )
     ]
-    ours = machines[0] if machines else NO_MACHINE
-    found.append(dry("TerminateInstances", "end them", ec2.terminate_instances, InstanceIds=[ours]))
-    found.append(
-        dry(
-            "GetConsoleOutput",
-            "keep the console of one that never joined",
-            ec2.get_console_output,
-            InstanceId=ours,
-        )
-    )
-    found += [
-        dry("DescribeVolumes", "find disks that machines left behind", ec2.describe_volumes),
-        dry("DeleteVolume", "delete those", ec2.delete_volume, VolumeId=NO_VOLUME),
-        dry(
-            "DescribePlacementGroups",
-            "find groups of gangs that are over",
-            ec2.describe_placement_groups,
-        ),
-    ]
+    found += _ending(ec2, machines, scopes)
     for pool in pools:
         if pool.gangs.placement_group:
-            found += _grouping(dry, ec2, installation)
-            break
+            asked = group_parameters(pool.name, installation, "doctor")
+            what_for = f"place the machines of a gang of pool {pool.name} together"
+            found.append(dry("CreatePlacementGroup", what_for, ec2.create_placement_group, **asked))
     if clients.sqs is not None:
         found += _listening(clients, scopes)
     return tuple(found)
 
 
-def _grouping(dry: Callable[..., Permission], ec2: Any, installation: str) -> list[Permission]:
-    tags = [{"Key": TAG_INSTALLATION, "Value": installation}]
+def _ending(ec2: Any, machines: Sequence[MachineId], scopes: Scopes) -> list[Permission]:
+    """Ending machines and finding and removing what they leave behind."""
+
+    def dry(
+        name: str, what_for: str, call: Callable[..., Any], *, there: bool = True, **asked: Any
+    ) -> Permission:
+        tried = _tried(f"ec2:{name}", what_for, lambda: call(DryRun=True, **asked), scopes)
+        if there or tried.granted is not False:
+            return tried
+        words = f"{tried.words}, with nothing of ours there to try it with"
+        return replace(tried, granted=None, words=words)
+
+    ours, there = (machines[0], True) if machines else (NO_MACHINE, False)
     return [
-        dry(
-            "CreatePlacementGroup",
-            "place the machines of a gang together",
-            ec2.create_placement_group,
-            GroupName="hybrid-doctor",
-            Strategy="cluster",
-            TagSpecifications=[{"ResourceType": "placement-group", "Tags": tags}],
-        ),
-        dry(
-            "DeletePlacementGroup",
-            "remove their group after them",
-            ec2.delete_placement_group,
-            GroupName="hybrid-doctor",
-        ),
-    ]
+        dry("TerminateInstances", "end them", ec2.terminate_instances, there=there,
+            InstanceIds=[ours]),
+        dry("GetConsoleOutput", "keep the console of one that never joined",
+            ec2.get_console_output, there=there, InstanceId=ours),
+        dry("DescribeVolumes", "find disks that machines left behind", ec2.describe_volumes),
+        dry("DeleteVolume", "delete those", ec2.delete_volume, there=False, VolumeId=NO_VOLUME),
+        dry("DescribePlacementGroups", "find groups of gangs that are over",
+            ec2.describe_placement_groups),
+        dry("DeletePlacementGroup", "remove those", ec2.delete_placement_group, there=False,
+            GroupName=NO_GROUP),
+    ]  # fmt: skip
 
 
 def _listening(clients: Clients, scopes: Scopes) -> list[Permission]:

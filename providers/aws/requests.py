@@ -46,9 +46,9 @@ def prepare(claim: Claim, pool: BurstPool, boot: BootInfo, *, adapters: int = 0)
         for key in ("SecurityGroupIds", "SubnetId"):
             params.pop(key, None)
     if claim.gang and pool.gangs.placement_group:
-        group = group_name(boot.installation, claim.gang)
-        params["Placement"] = {**params.get("Placement", {}), "GroupName": group}
-        request["placement_group"] = _group(claim, boot, group)
+        group = group_parameters(claim.pool, boot.installation, claim.gang)
+        params["Placement"] = {**params.get("Placement", {}), "GroupName": group["GroupName"]}
+        request["placement_group"] = group
     return json.dumps(request, sort_keys=True)
 
 
@@ -63,11 +63,12 @@ def placement_group(request: str) -> dict[str, Any] | None:
     return group
 
 
-def _group(claim: Claim, boot: BootInfo, name: str) -> dict[str, Any]:
-    tags = {TAG_INSTALLATION: boot.installation, TAG_GANG: claim.gang, TAG_POOL: claim.pool}
+def group_parameters(pool: str, installation: str, gang: str) -> dict[str, Any]:
+    """What CreatePlacementGroup is asked for a gang."""
+    tags = {TAG_INSTALLATION: installation, TAG_GANG: gang, TAG_POOL: pool}
     listed = [{"Key": key, "Value": value} for key, value in tags.items()]
     return {
-        "GroupName": name,
+        "GroupName": group_name(installation, gang),
         "Strategy": "cluster",
         "TagSpecifications": [{"ResourceType": "placement-group", "Tags": listed}],
     }

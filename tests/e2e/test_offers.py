@@ -205,9 +205,7 @@ def test_the_doctor_finds_all_that_a_cloud_must_allow(market: Market, cloud: str
 
 
 def test_the_doctor_names_what_a_cloud_does_not_allow(market: Market) -> None:
-    market.ec2.fault(
-        "TerminateInstances", code="UnauthorizedOperation", http_status=403, times=None
-    )
+    market.ec2.fault("RunInstances", code="UnauthorizedOperation", http_status=403, times=None)
     try:
         done = market.place.hybrid(
             "doctor", "aws", "--pool", str(market.place.folder / "east.yaml")
@@ -215,4 +213,4 @@ def test_the_doctor_names_what_a_cloud_does_not_allow(market: Market) -> None:
     finally:
         market.ec2.clear_faults()
     assert done.returncode == 1
-    assert "ec2:TerminateInstances" in done.stdout
+    assert "ec2:RunInstances" in done.stdout

@@ -70,6 +70,38 @@ def test_aws_grants_everything_and_offers_what_the_pool_asks(
     assert ec2.instances() == ()
 
 
+def test_what_is_granted_for_tagged_things_alone_cannot_be_told_without_one(
+    hybrid: Hybrid, ec2: SandboxCloud
+) -> None:
+    for action in ("TerminateInstances", "DeleteVolume", "DeletePlacementGroup"):
+        ec2.fault(action, code="UnauthorizedOperation", http_status=403, times=None)
+    try:
+        ended = hybrid("doctor", "aws", "--region", "us-east-1", "-o", "json")
+    finally:
+        ec2.clear_faults()
+    found = marks(ended.out)
+    for action in ("TerminateInstances", "DeleteVolume", "DeletePlacementGroup"):
+        mark, words = found[f"ec2:{action}"]
+        assert mark not in ("ok", "failed")
+        assert "nothing of ours there to try it with" in words
+    assert "missing" not in found
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_placing_gangs_is_tried_for_pools_that_want_it(
+    hybrid: Hybrid, ec2: SandboxCloud, tmp_path: Path, refused: bool
+) -> None:
+    pool = a_pool(tmp_path, gangs={"placement_group": True})
+    if refused:
+        ec2.fault("CreatePlacementGroup", code="UnauthorizedOperation", http_status=403, times=None)
+    try:
+        ended = hybrid("doctor", "aws", "--region", "us-east-1", "--pool", pool, "-o", "json")
+    finally:
+        ec2.clear_faults()
+    assert marks(ended.out)["ec2:CreatePlacementGroup"][0] == ("failed" if refused else "ok")
+    assert ec2.client("ec2").describe_placement_groups()["PlacementGroups"] == []
+
+
 @pytest.mark.parametrize("refused", [(), ("ReceiveMessage",), ("DeleteMessage",)])
 def test_a_queue_of_notices_is_tried_too(
     hybrid: Hybrid, ec2: SandboxCloud, tmp_path: Path, refused: tuple[str, ...]
