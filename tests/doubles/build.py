@@ -8,7 +8,7 @@ from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId, GpuId, JobId, MachineId, NodeId, PoolName, RunId
 from hybrid.domain.job import Job, JobState
 from hybrid.domain.job_spec import JobSpec, Market
-from hybrid.domain.node import Gpu, Node, NodeState, Slot
+from hybrid.domain.node import Gpu, MigInstance, MigRoom, Node, NodeState, PartedGpu, Slot
 from hybrid.domain.offer import Offer, offer_id
 from hybrid.domain.pool_spec import POOL_SPEC
 from hybrid.domain.run import Run, RunState
@@ -90,6 +90,25 @@ def some_gpus(node: str, count: int, model: str = "a100-sxm4-80gb") -> tuple[Gpu
     return tuple(
         Gpu(id=GpuId(f"{node}-g{i}"), index=i, model=model, memory_gib=79.0) for i in range(count)
     )
+
+
+def parted(node: str) -> dict[str, Any]:
+    """Fields of a node or a report: a GPU with a 3g.40gb and a 1g.10gb, and room beside them."""
+    parent = GpuId(f"{node}-p0")
+    places = (("3g.40gb", 0, 4), ("1g.10gb", 6, 1))
+    gpus = tuple(
+        Gpu(
+            id=GpuId(f"MIG-{node}-{i}"),
+            index=i,
+            model=f"a100-sxm4-80gb:{profile}",
+            memory_gib=9.5 * size,
+            mig=MigInstance(parent=parent, number=i + 1, start=start, size=size),
+        )
+        for i, (profile, start, size) in enumerate(places)
+    )
+    room = (MigRoom(profile="1g.10gb", starts=(4, 5)), MigRoom(profile="2g.20gb", starts=(4,)))
+    cut = PartedGpu(id=parent, index=0, model="a100-sxm4-80gb", room=room)
+    return {"gpus": gpus, "links_gbps": links(2, 0.0), "parted": (cut,)}
 
 
 def links(count: int, gbps: float) -> tuple[tuple[float, ...], ...]:

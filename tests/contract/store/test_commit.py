@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,13 +10,13 @@ import pytest
 from hybrid.domain.breaker import Breaker
 from hybrid.domain.claim import ClaimState
 from hybrid.domain.event import Event, EventKind
-from hybrid.domain.ids import JobId, NodeId, OfferId
+from hybrid.domain.ids import JobId, NodeId, OfferId, RunId
 from hybrid.domain.job import JobState
 from hybrid.domain.learned import Estimate, Learned
-from hybrid.domain.node import NodeState
+from hybrid.domain.node import Node, NodeState
 from hybrid.domain.plan import Alternative, CostTerm, Decision, RowRef, Verdict
 from hybrid.domain.reasons import OverBudget, Said, WaitingForGpus
-from hybrid.domain.run import RunState
+from hybrid.domain.run import Run, RunState
 from hybrid.domain.sightings import Sightings
 from hybrid.ports.store import (
     Bundle,
@@ -29,6 +30,7 @@ from hybrid.ports.store import (
     Remove,
     SetPolicy,
 )
+from hybrid.store.documents import dump, load
 from tests.contract.store.conftest import Place, WholeStore
 from tests.doubles.build import (
     NOW,
@@ -39,6 +41,7 @@ from tests.doubles.build import (
     a_node,
     a_run,
     a_slot,
+    parted,
 )
 from tests.doubles.committing import change, drops, post, put, set_budgets
 
@@ -529,6 +532,28 @@ def test_everything_written_is_read_back_the_same_by_another_process(place: Plac
     assert world.learned == learned
     assert world.sightings == {"o": written["Sightings"]}
     assert world.installation == store.load(now=NOW).installation != ""
+
+
+def test_parts_of_gpus_come_back_as_they_were_written(place: Place, store: WholeStore) -> None:
+    node = replace(a_node("n1", version=0), **parted("n1"))
+    slot = replace(a_slot("n1", "MIG-n1-1"), share=0.25, gpu_memory_gib=9.5, replicas=4)
+    put(store, a_job("j1", version=0), a_run("j1", version=0, slots=(slot,)), node)
+    world = place.open().load(now=NOW)
+    assert world.nodes[NodeId("n1")] == replace(node, version=1)
+    assert world.runs[RunId("j1.1")].slots == (slot,)
+
+
+def test_what_was_written_before_gpus_had_parts_is_read() -> None:
+    node, run = a_node("n1", 1), a_run("j1")
+    for kind, value, fields in (
+        (Node, node, ("mig", "parted")),
+        (Run, run, ("gpu_memory_gib", "replicas")),
+    ):
+        old = json.loads(dump(value))
+        for name in fields:
+            for part in (old, *old.get("gpus", ()), *old.get("slots", ())):
+                part.pop(name, None)
+        assert load(kind, json.dumps(old)) == value
 
 
 def test_a_decision_says_later_what_it_said_when_it_was_made(store: WholeStore) -> None:

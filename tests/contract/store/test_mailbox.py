@@ -16,7 +16,7 @@ from hybrid.ports.errors import Gone
 from hybrid.ports.mailbox import NodeOrder, NodeToken
 from hybrid.ports.store import EpochPassed
 from tests.contract.store.conftest import Place, WholeStore
-from tests.doubles.build import NOW, a_node_report, a_rank, an_ended_rank
+from tests.doubles.build import NOW, a_node_report, a_rank, an_ended_rank, parted
 
 NEEDS_EVERY_PORT = True
 
@@ -49,6 +49,12 @@ def test_a_node_that_joined_is_known_by_its_token(store: WholeStore) -> None:
         node_id=N1, pool=PoolName("rack"), claim_id=ClaimId("c1")
     )
     assert store.node_of("another") is None
+    assert store.nodes() == (report,)
+
+
+def test_a_report_of_parted_gpus_is_read_as_it_was_sent(store: WholeStore) -> None:
+    report = a_node_report("n1", **parted("n1"))
+    assert store.join(report, "token", join_sha256="join", at=NOW)
     assert store.nodes() == (report,)
 
 

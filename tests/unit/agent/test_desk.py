@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,7 @@ from hybrid.domain.job import StopCause
 from hybrid.domain.job_spec import JobSpec
 from hybrid.ports.engine import RankPhase
 from hybrid.ports.mailbox import NodeToken
+from tests.doubles.build import parted
 from tests.doubles.memory_mailbox import MemoryMailbox
 from tests.doubles.node_server import POOL, Tokens, an_order
 
@@ -306,6 +308,25 @@ def test_a_matrix_of_links_fits_its_gpus() -> None:
         Inventory(hostname="box", gpus=(gpu,), links_gbps=((0.0, 1.0), (1.0, 0.0)))
     with pytest.raises(ValueError, match="two gpus have one id"):
         Inventory(hostname="box", gpus=(gpu, gpu))
+
+
+def test_parted_gpus_travel_as_they_are_and_older_agents_tell_none() -> None:
+    told = parted("n1")
+    sent = Inventory(
+        hostname="box",
+        gpus=tuple(WireGpu.of(gpu) for gpu in told["gpus"]),
+        parted=told["parted"],
+    )
+    heard = Inventory.model_validate_json(sent.model_dump_json())
+    assert tuple(gpu.to_domain() for gpu in heard.gpus) == told["gpus"]
+    assert heard.parted == told["parted"]
+    older = json.loads(sent.model_dump_json())
+    del older["parted"]
+    for gpu in older["gpus"]:
+        del gpu["mig"]
+    heard = Inventory.model_validate(older)
+    assert heard.parted == ()
+    assert [gpu.to_domain().mig for gpu in heard.gpus] == [None, None]
 
 
 def test_an_order_that_lay_too_long_is_not_to_be_begun_any_more(office: Office) -> None:

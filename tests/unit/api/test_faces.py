@@ -33,6 +33,7 @@ from tests.doubles.build import (
     a_slot,
     a_spec,
     an_offer,
+    parted,
 )
 from tests.unit.api.conftest import ClientOf
 
@@ -340,6 +341,28 @@ def test_a_pool_in_use_is_not_removed(admin: AsgiClient, put: Put) -> None:
     assert (response.status_code, response.json()["code"]) == (409, "pool_in_use")
     shown = admin.get("/v1/pools/busy").json()
     assert (shown["nodes"], shown["gpus"], shown["machines"], shown["runs"]) == (1, 1, 0, 0)
+
+
+def test_a_node_shows_where_its_mig_instances_are_and_what_would_fit_beside_them(
+    admin: AsgiClient, put: Put
+) -> None:
+    put(a_local_pool("mp"), replace(a_node("mp1", pool="mp"), **parted("mp1")))
+    node = admin.get("/v1/nodes/mp1").json()
+    assert [gpu["mig"] for gpu in node["gpus"]] == [
+        {"parent": "mp1-p0", "number": 1, "start": 0, "size": 4},
+        {"parent": "mp1-p0", "number": 2, "start": 6, "size": 1},
+    ]
+    assert node["parted"] == [
+        {
+            "id": "mp1-p0",
+            "index": 0,
+            "model": "a100-sxm4-80gb",
+            "room": [
+                {"profile": "1g.10gb", "starts": [4, 5]},
+                {"profile": "2g.20gb", "starts": [4]},
+            ],
+        }
+    ]
 
 
 def test_a_node_shows_its_devices_their_links_and_their_holders(
