@@ -99,7 +99,8 @@ class Keeper:
         now = self._now()
         try:
             document = self._fetch()
-        except PortError as error:
+        except (PortError, LookupError, TypeError, ValueError) as error:
+            # a list that cannot be read is as good as none: the older one stands
             log.warning("prices could not be fetched", kept=self._path.name, error=str(error))
             with self._lock:
                 self._not_before, self._fetching = now + AFTER_FAILURE_S, None

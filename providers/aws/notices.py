@@ -53,7 +53,10 @@ def read_event(body: str, now: float) -> Notice | None:
 
     Raises ValueError for what is no such event.
     """
-    event = json.loads(body)
+    try:
+        event = json.loads(body)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(event, dict):
         raise ValueError("not an event")
     kind = event.get("detail-type")
@@ -101,7 +104,8 @@ class NoticeQueue:
         """What was received and is not yet recorded; asking keeps the reading going."""
         with self._lock:
             self._asked_s = time.monotonic()
-            if self._reader is None and not self._ending.is_set():
+            dead = self._reader is None or not self._reader.is_alive()
+            if dead and not self._ending.is_set():
                 self._reader = threading.Thread(target=self._read, name="notices", daemon=True)
                 self._reader.start()
             return tuple(letter.notice for letter in self._open.values())
