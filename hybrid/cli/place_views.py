@@ -52,6 +52,11 @@ def _devices(gpus: Sequence[said.Gpu]) -> str:
 
 def _remarks(node: said.Node) -> str:
     said_ = [f"GPU {gpu.index}: {gpu.health_reason}" for gpu in node.gpus if not gpu.healthy]
+    said_ += [
+        f"GPU {gpu.index} has room for {' or '.join(room.profile for room in gpu.room)}"
+        for gpu in node.parted
+        if gpu.room
+    ]
     if node.cordon_cause:
         said_.insert(0, node.cordon_cause)
     if node.claim_id:

@@ -218,6 +218,22 @@ class Gpu(Answer):
     run_ids: tuple[str, ...]
 
 
+class MigRoom(Answer):
+    """Memory slices at which one more MIG instance of a profile could begin."""
+
+    profile: str
+    starts: tuple[int, ...]
+
+
+class PartedGpu(Answer):
+    """A GPU in MIG mode, and what would still fit on it."""
+
+    id: str
+    index: int
+    model: str
+    room: tuple[MigRoom, ...]
+
+
 class Node(Answer):
     """A machine that has joined."""
 
@@ -229,6 +245,7 @@ class Node(Answer):
     claim_id: str | None
     joined_at: datetime
     gpus: tuple[Gpu, ...]
+    parted: tuple[PartedGpu, ...] = ()
     cpus: float
     memory_gib: float
     container_runtimes: tuple[str, ...]

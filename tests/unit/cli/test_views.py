@@ -263,6 +263,22 @@ def test_a_node_that_is_not_well_says_what_is_wrong() -> None:
     assert " 1/1 " in line
 
 
+def test_a_node_says_which_mig_instances_would_still_fit() -> None:
+    room = [{"profile": "1g.10gb", "starts": [4, 5]}, {"profile": "2g.20gb", "starts": [4]}]
+    key = "a100-sxm4-80gb"
+    node = said.Node.model_validate(
+        {
+            "id": "n1", "pool": "local", "engine": "agent", "state": "ready", "hostname": "h",
+            "claim_id": None, "joined_at": AT, "gpus": [], "cpus": 8.0, "memory_gib": 64.0,
+            "parted": [{"id": "g", "index": 0, "model": key, "room": room},
+                       {"id": "h", "index": 1, "model": key, "room": []}],
+            "container_runtimes": [], "cordon_cause": "", "run_ids": [],
+        }
+    )  # fmt: skip
+    line = text(place_views.nodes(said.NodeList(nodes=(node,))))[1]
+    assert line.endswith("GPU 0 has room for 1g.10gb or 2g.20gb")
+
+
 def test_what_a_policy_changes_is_listed() -> None:
     change = said.Change(path="burst.enabled", before=None, after={"a": [1]})
     lines = text(policy_views.check(said.PolicyCheck(version=3, changes=(change,), warnings=())))

@@ -26,6 +26,7 @@ SCHEMAS = {
     "Entry": "ShownEntry", "Breaker": "ShownBreaker",
     "Doubt": "ShownDoubt", "Outlook": "ShownOutlook",
     "DecisionChange": "ShownDecisionChange", "PlanSums": "ShownPlanSums",
+    "MigRoom": "ShownMigRoom", "PartedGpu": "ShownPartedGpu",
 }  # fmt: skip
 """Names that differ."""
 
