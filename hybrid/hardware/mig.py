@@ -62,6 +62,10 @@ class MigTable:
     memory_slices: int
     profiles: tuple[MigProfile, ...]
 
+    def __hash__(self) -> int:
+        # hot: tables are keys of what is known of their states, and hashing all profiles takes long
+        return hash(self.name)
+
     @property
     def names(self) -> tuple[str, ...]:
         """Profile names, smallest first."""
