@@ -12,10 +12,10 @@ from hybrid.runtime.planning import Planning
 def test_the_first_plan_tells_the_rate_and_later_ones_move_it() -> None:
     planning = Planning()
     planning.measured(50_000, 2.0)
-    assert planning.budget(1.0) == 25_000
+    assert planning.budget(1.0) == 20_000  # four fifths of a second are spent
     planning.measured(50_000, 1.0)
-    assert planning.budget(1.0) == 37_500
-    assert planning.budget(0.5) == 18_750
+    assert planning.budget(1.0) == 30_000
+    assert planning.budget(0.5) == 15_000
 
 
 def test_plans_that_are_all_preparation_tell_nothing() -> None:
