@@ -42,6 +42,10 @@ from hybrid.planning.workspace import Workspace
 
 _NO_WAIT = Duration(0.0)
 
+_ALIKE = 8
+"""Nodes, of those equally good for a job by what is free on them, that are told apart by when their
+runs end."""
+
 EXACT_STARTS = 1_000
 """Jobs in front of the queue that get reservations of their own. Behind them the first of each
 class does, and the others follow it."""
@@ -242,13 +246,18 @@ class Schedule:
         return best[1]
 
     def _first_fitting(self, job: Waiting, state: ChoiceState) -> tuple[Score, Start] | None:
-        """The first node of a choice in packing order on which the job starts now."""
+        """The first node of a choice in packing order on which the job starts now; of the first
+        few that are equally good the one whose runs end last together with it, so that machines
+        come free as a whole."""
         need, choice = job.cls.need, state.choice
         refusals, run_s = self._refusals_of(choice, job.cls), choice.run.mean_s
+        fitting: list[tuple[Score, Start]] = []
         kept = False
         soonest = self.choices.first_free(choice, need.gpus)
         if soonest and soonest[0][0] <= self.now and run_s < refusals.by_all:
             for score, node in self._packing.best_first(choice, need.gpus, need.link):
+                if fitting and (score != fitting[0][0] or len(fitting) == _ALIKE):
+                    break
                 if refusals.by_node.get(node, math.inf) <= run_s:
                     continue
                 if not self.open_to(job, node):
@@ -256,12 +265,23 @@ class Schedule:
                     continue
                 start = self._start_on(job, choice, node)
                 if start is not None:
-                    return score, start
-                refusals.by_node[node] = run_s
+                    fitting.append((score, start))
+                else:
+                    refusals.by_node[node] = run_s
+            if fitting:
+                return min(fitting, key=lambda one: self._out_of_step(one[1]))
             if not kept:
                 refusals.by_all = run_s
         state.dead = not kept
         return None
+
+    def _out_of_step(self, start: Start) -> tuple[float, float]:
+        """By how much a start on one node would keep it from being free as a whole, and how far its
+        end is from when the node would be: both in seconds."""
+        node = start.nodes[0]
+        free_at = self.lines[node].all_free_at(self.ws.nodes[node].type.shape.healthy)
+        end = start.at + start.run.mean_s
+        return max(end - free_at, 0.0), abs(end - free_at)
 
     def _refusals_of(self, choice: Choice, cls: JobClass) -> Refusals:
         """What is known to all that take as much of the same nodes as the class does."""

@@ -116,6 +116,13 @@ class Timeline:
             mask &= self.masks[k]
         return mask
 
+    def all_free_at(self, devices: int) -> float:
+        """The first instant at which all of these devices are free."""
+        for at, mask in zip(self.times, self.masks, strict=True):
+            if mask & devices == devices:
+                return at
+        return self.times[-1]
+
     def _split(self, at: float, variance: float) -> int:
         """The index of the segment that begins at ``at``, made if there is none."""
         times = self.times
