@@ -10,6 +10,7 @@ from functools import cached_property
 from hybrid.domain.claim import Claim
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job
+from hybrid.domain.money import whole_cents
 from hybrid.domain.plan import Alternative, CostTerm
 from hybrid.domain.pool_spec import LocalPool
 from hybrid.domain.reasons import HardwareMismatch, Reason
@@ -40,7 +41,7 @@ from hybrid.planning.workspace import Workspace
 _SHOWN = 6
 """Priced offers shown for a job, cheapest first: one for each machine type, market and pool."""
 
-_JUDGED = 24
+_JUDGED = 16
 """Offers judged for them at most."""
 
 STAY = "stay"
@@ -67,8 +68,12 @@ class _InLine:
     speed: str
     before: tuple[Alternative, ...]
     after: tuple[Alternative, ...]
+    fixed_micros: int
+    """What it costs but for the wait."""
+    p90_factor: float
     best: Alternative | None
     """The cheapest of the others."""
+    best_micros: int
 
 
 @dataclass(slots=True)
@@ -169,10 +174,10 @@ class Alternatives:
 
     def in_line(
         self, waiting: Waiting, start: Start, wait_s: float, p50_s: float, p90_s: float
-    ) -> tuple[Alternative, tuple[Alternative, ...], Alternative | None]:
+    ) -> tuple[str, tuple[Alternative, ...], str]:
         """For a job that waits for owned GPUs, without a deadline and without a machine chosen: the
-        option of waiting there, all options with it among them, and the cheapest of the others.
-        ``start`` is its own or one like it; the wait is given.
+        name of the option of waiting there, all options with it among them, and how much it is
+        better than the best of the others. ``start`` is its own or one like it; the wait is given.
 
         Hot: once for each job that waits; but for the wait, all is that of its class.
         """
@@ -188,12 +193,16 @@ class Alternatives:
             option=line.option,
             label=line.label,
             start_p50_at=now + p50_s,
-            start_p90_at=now + self._calibrated(type_.pool, p50_s, p90_s),
+            start_p90_at=now + max(p50_s, p90_s * line.p90_factor),
             finish_at=now + (wait_s + run.mean_s),
             terms=(line.energy, waits, line.running),
             speed=line.speed,
         )
-        return here, (*line.before, here, *line.after), line.best
+        better = ""
+        if line.best is not None:
+            mine = line.fixed_micros + waits.micros
+            better = better_words(mine, line.best_micros, line.best.label)
+        return line.option, (*line.before, here, *line.after), better
 
     def _line(self, waiting: Waiting, start: Start) -> _InLine:
         cls, type_ = waiting.cls, start.type
@@ -204,6 +213,7 @@ class Alternatives:
         place = next(i for i, (name, _, _) in enumerate(pools) if name == type_.pool)
         refused = [option for _, _, option in pools]
         offered = self._offered(waiting)
+        best = offered.cheapest
         return _InLine(
             f"pool:{type_.pool}",
             pools[place][1],
@@ -212,13 +222,18 @@ class Alternatives:
             self.speed(cls, start.model, start.replicas),
             tuple(option for option in refused[:place] if option is not None),
             (*(option for option in refused[place + 1 :] if option is not None), *offered.all),
-            offered.cheapest,
+            energy.micros + running.micros,
+            self._p90_factor(type_.pool),
+            best,
+            0 if best is None else best.total_micros,
         )
 
     def _calibrated(self, pool: PoolName, p50_s: float, p90_s: float) -> float:
         """The p90 of a wait by what came of those told before."""
-        factor = self.ws.snapshot.learned.wait_factor.get(pool, 1.0)
-        return max(p50_s, p90_s * factor)
+        return max(p50_s, p90_s * self._p90_factor(pool))
+
+    def _p90_factor(self, pool: PoolName) -> float:
+        return self.ws.snapshot.learned.wait_factor.get(pool, 1.0)
 
     def _local(self, cls: JobClass) -> tuple[tuple[PoolName, str, Alternative | None], ...]:
         """The owned pools, and for each that does not take the class, why."""
@@ -373,6 +388,15 @@ def cheapest(options: Iterable[Alternative]) -> Alternative | None:
     """The cheapest of those that are priced and not refused; of equals the first by name."""
     open_ones = [a for a in options if a.terms and a.refused is None]
     return min(open_ones, key=lambda a: (a.total_micros, a.option), default=None)
+
+
+def better_words(mine_micros: int, other_micros: int, other: str) -> str:
+    """How much an option is better than another one, of their totals as they are shown."""
+    difference = whole_cents(other_micros) - whole_cents(mine_micros)
+    usd = f"${abs(difference) // 100}.{abs(difference) % 100:02d}"
+    if difference < 0:
+        return f"; {other} would be {usd} cheaper, within the margin"
+    return f"; {usd} better than {other}"
 
 
 def chosen_option(start: Start, ws: Workspace) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from hybrid.domain.ids import JobId, PoolName
 from hybrid.domain.job import Job, StopCause
-from hybrid.domain.money import whole_cents
 from hybrid.domain.plan import Alternative, Decision, Verdict
 from hybrid.domain.quantities import format_duration
 from hybrid.domain.reasons import (
@@ -23,7 +22,13 @@ from hybrid.estimation.spot_value import Machine
 from hybrid.estimation.waits import p50_p90
 from hybrid.planning import failed_places
 from hybrid.planning.adopt import Adoption
-from hybrid.planning.alternatives import STAY, Alternatives, cheapest, chosen_option
+from hybrid.planning.alternatives import (
+    STAY,
+    Alternatives,
+    better_words,
+    cheapest,
+    chosen_option,
+)
 from hybrid.planning.awaited import Awaited
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
@@ -239,14 +244,14 @@ class Explainer:
         most jobs of a long queue do."""
         wait_s = start.wait.mean_s + later_s
         p50_s, p90_s = p50_p90(wait_s, start.wait.sd_s)
-        here, options, best = self.options.in_line(waiting, start, wait_s, p50_s, p90_s)
+        chosen, options, better = self.options.in_line(waiting, start, wait_s, p50_s, p90_s)
         reason = self._awaits(waiting, start, p50_s)
         return Decision(
             job_id=waiting.job_id,
             at=self.ws.now,
             verdict=Verdict.WAIT,
-            sentence=f"{reason}{_better(here, best)}",
-            chosen=here.option,
+            sentence=f"{reason}{better}",
+            chosen=chosen,
             policy_version=self.ws.policy_version,
             alternatives=options,
             reason=reason,
@@ -318,7 +323,9 @@ class Explainer:
         """How much the choice is better than the best of the others."""
         mine = next((a for a in alternatives if a.option == chosen and a.terms), None)
         other = cheapest(a for a in alternatives if a.option != chosen)
-        return "" if mine is None else _better(mine, other)
+        if mine is None or other is None:
+            return ""
+        return better_words(mine.total_micros, other.total_micros, other.label)
 
     def _decision(
         self,
@@ -353,17 +360,6 @@ class Explainer:
             ahead[waiting.job_id] = counts.get(pool, 0)
             counts[pool] = ahead[waiting.job_id] + 1
         return ahead
-
-
-def _better(mine: Alternative, other: Alternative | None) -> str:
-    """How much one option is better than another, of their totals as they are shown."""
-    if other is None:
-        return ""
-    difference = whole_cents(other.total_micros) - whole_cents(mine.total_micros)
-    usd = f"${abs(difference) // 100}.{abs(difference) % 100:02d}"
-    if difference < 0:
-        return f"; {other.label} would be {usd} cheaper, within the margin"
-    return f"; {usd} better than {other.label}"
 
 
 def _places(run: Run) -> str:

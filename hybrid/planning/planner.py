@@ -105,22 +105,17 @@ def refuse_the_impossible(ws: Workspace) -> None:
         snapshot.offers,
         [gap.source for gap in snapshot.unknown],
     )
-    good: set[int] = set()
-    verdicts: dict[tuple[int, str, str], Reason | None] = {}
+    verdicts: dict[int, Reason | None] = {}
     for job in pending_jobs(ws):
-        index = ws.classes.of(job).index
-        if index in good:
-            continue
-        if _at_home(ws, ws.classes.of(job), there):
-            good.add(index)
-            continue
-        whose = (index, job.team, job.user)
-        if whose not in verdicts:
-            verdicts[whose] = admitted(job, job.team, there, ws.policy, ws.now, user=job.user)
-        refused = verdicts[whose]
-        if refused is None:
-            good.add(index)
-        else:
+        cls = ws.classes.of(job)
+        if cls.index not in verdicts:
+            verdicts[cls.index] = (
+                None
+                if _at_home(ws, cls, there)
+                else admitted(job, job.team, there, ws.policy, ws.now, user=job.user)
+            )
+        refused = verdicts[cls.index]
+        if refused is not None:
             ws.fail(job, refused)
 
 

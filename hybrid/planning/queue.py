@@ -91,7 +91,11 @@ def queue(ws: Workspace) -> Queue:
         usage,
         predicted_s=predicted,
         team_gpus=team_gpus,
-        no_slack=[job.id for job in jobs if no_slack(ws, job, predicted[job.id])],
+        no_slack=[
+            job.id
+            for job in jobs
+            if job.spec.deadline is not None and no_slack(ws, job, predicted[job.id])
+        ],
     )
     waiting = {job.id: Waiting(job.id, ws.classes.of(job), _ready_at(ws, job)) for job in pending}
     waiting.update(coming)

@@ -37,6 +37,7 @@ from hybrid.planning.options import (
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.workspace import Workspace
 from policies import return_home as rules
+from policies.priority import value_micros_per_hour
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +59,13 @@ class Homecoming:
 def stay_cost(ws: Workspace, run: Run, job: Job) -> Priced:
     """What it costs to go on where the run is, from now to its end."""
     left = ws.left_of(run)
-    cls = ws.classes.of(job)
+    value = value_micros_per_hour(job, ws.policy)
     pool = ws.burst_pool(run.pool, removed_too=True)
     if pool is None or not run.claim_ids:
         local = ws.local_pool(run.pool)
         rate = ws.rate_of(local) if local is not None else 0
         energy = cost_micros(round(rate * run.gpus), left.mean_s)
-        running = cost_micros(cls.value_micros_per_hour, left.mean_s)
+        running = cost_micros(value, left.mean_s)
         at_home = (CostTerm(name=ENERGY, micros=energy), CostTerm(name=RUNNING, micros=running))
         return Priced(at_home, Duration(0.0), left)
     left = _stretched(ws, run, job, pool, left)
@@ -80,7 +81,7 @@ def stay_cost(ws: Workspace, run: Run, job: Job) -> Priced:
         CostTerm(
             name=EGRESS, micros=egress_micros(transfer.egress_gib(job), pool.egress_usd_per_gib)
         ),
-        CostTerm(name=RUNNING, micros=cost_micros(cls.value_micros_per_hour, paid_s)),
+        CostTerm(name=RUNNING, micros=cost_micros(value, paid_s)),
     )
     return Priced(
         tuple(term for term in terms if term.micros),

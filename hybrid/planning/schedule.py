@@ -59,6 +59,8 @@ class Refusals:
     what is refused to a run is refused to every longer one.
     """
 
+    free_now: bool
+    """Whether enough devices of any of the nodes are free at all, before the pass."""
     by_node: dict[int, float] = field(default_factory=dict)
     by_all: float = math.inf
 
@@ -73,6 +75,7 @@ class ChoiceState:
     known: dict[int, float] = field(default_factory=dict)
     """Lower bounds of a start of this class, by node."""
     frontier: Frontier | None = None
+    refusals: Refusals | None = None
 
 
 @dataclass(slots=True)
@@ -250,11 +253,10 @@ class Schedule:
         few that are equally good the one whose runs end last together with it, so that machines
         come free as a whole."""
         need, choice = job.cls.need, state.choice
-        refusals, run_s = self._refusals_of(choice, job.cls), choice.run.mean_s
+        refusals, run_s = self._refusals_of(state, job.cls), choice.run.mean_s
         fitting: list[tuple[Score, Start]] = []
         kept = False
-        soonest = self.choices.first_free(choice, need.gpus)
-        if soonest and soonest[0][0] <= self.now and run_s < refusals.by_all:
+        if refusals.free_now and run_s < refusals.by_all:
             for score, node in self._packing.best_first(choice, need.gpus, need.link):
                 if fitting and (score != fitting[0][0] or len(fitting) == _ALIKE):
                     break
@@ -283,8 +285,11 @@ class Schedule:
         end = start.at + start.run.mean_s
         return max(end - free_at, 0.0), abs(end - free_at)
 
-    def _refusals_of(self, choice: Choice, cls: JobClass) -> Refusals:
+    def _refusals_of(self, state: ChoiceState, cls: JobClass) -> Refusals:
         """What is known to all that take as much of the same nodes as the class does."""
+        if state.refusals is not None:
+            return state.refusals
+        choice = state.choice
         need, fit = cls.need, choice.fit
         key = (
             choice.place, fit.allowed, fit.link_gbps, need.gpus, need.link, need.cpus,
@@ -292,7 +297,9 @@ class Schedule:
         )  # fmt: skip
         found = self._refusals.get(key)
         if found is None:
-            found = self._refusals[key] = Refusals()
+            soonest = self.choices.first_free(choice, need.gpus)
+            found = self._refusals[key] = Refusals(bool(soonest) and soonest[0][0] <= self.now)
+        state.refusals = found
         return found
 
     def _start_on(self, job: Waiting, choice: Choice, node: int) -> Start | None:

@@ -115,6 +115,7 @@ class Workspace:
         self.nodes: list[NodeView] = []
         self.node_index: dict[NodeId, int] = {}
         self._fit_of: dict[tuple[int, int], tuple[Fit, ...] | Reason] = {}
+        self._usable: dict[tuple[int, int, str], tuple[Fit, ...] | Reason] = {}
         self.scores: dict[tuple[int, int, int, LinkClass], tuple[float, float] | None] = {}
         """How well a slot fills a machine, by shape, free devices, count and links: for packing."""
         self.instances = Instances(snapshot)
@@ -157,12 +158,21 @@ class Workspace:
         if type_.held:
             refused = self._held_refusal(cls, type_)
             return found if refused is None else refused
+        # hot: where no rule names a pool, all pools with such machines are alike
+        named = cls.sample.spec.where.pools or self.policy.placement.reserved
+        key = (cls.index, id(type_.shape), type_.pool if named else "")
+        usable = self._usable.get(key)
+        if usable is None:
+            usable = self._usable[key] = self._allowed(cls, type_.pool, found)
+        return usable
+
+    def _allowed(
+        self, cls: JobClass, pool: PoolName, fits_: tuple[Fit, ...]
+    ) -> tuple[Fit, ...] | Reason:
         allowed = []
         refused = None
-        for fit in found:
-            no = placement.refusal(cls.sample, type_.pool, fit.model, self.policy)
-            if no is None:
-                no = cls.too_long(fit)
+        for fit in fits_:
+            no = placement.refusal(cls.sample, pool, fit.model, self.policy) or cls.too_long(fit)
             if no is None:
                 allowed.append(fit)
             refused = refused or no
