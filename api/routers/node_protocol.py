@@ -64,12 +64,12 @@ def node_router(desk: NodeDesk, *, look_again_s: float = LOOK_AGAIN_S) -> APIRou
         except ProtocolRefusal as refusal:
             return _refused(request, refusal)
 
-    @router.post("/nodes:join", responses=problems.documented(401, 403, 409))
+    @router.post("/nodes:join", responses=problems.documented(401, 403, 409, 413))
     def join(request: Request, joining: JoinRequest, token: Token) -> JoinAnswer:
         """Register a machine as a node, authorized by a join token."""
         return answered(request, lambda: desk.join(joining, token))  # type: ignore[no-any-return]
 
-    @router.post("/nodes/{node_id}:heartbeat", responses=problems.documented(401, 403))
+    @router.post("/nodes/{node_id}:heartbeat", responses=problems.documented(401, 403, 413))
     def heartbeat(
         request: Request, node_id: NodePath, beat: HeartbeatRequest, token: Token
     ) -> HeartbeatAnswer:
