@@ -88,6 +88,15 @@ class ClassView:
     """No choice of it can be started on now."""
     hopes: list[tuple[float, int]] | None = None
     """A heap of (what owned choices cost at best, their positions): lower bounds."""
+    _by_machines: dict[str, list[ChoiceState]] | None = None
+
+    def on(self, machines: str) -> list[ChoiceState]:
+        """What there is on one gang of machines held already."""
+        if self._by_machines is None:
+            self._by_machines = {}
+            for state in self.states:
+                self._by_machines.setdefault(state.choice.types[0].gang, []).append(state)
+        return self._by_machines.get(machines, [])
 
 
 class Schedule:
@@ -161,8 +170,7 @@ class Schedule:
         self.ws.evaluations += 1
         view = self._view(job.cls)
         if job.machines:
-            own = [s for s in view.states if s.choice.types[0].gang == job.machines]
-            view = ClassView(job.cls, own)
+            view = ClassView(job.cls, view.on(job.machines))
         best = self._best(job, view)
         if best is None or best.micros > job.limit_micros:
             return None
