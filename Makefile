@@ -45,11 +45,12 @@ coverage: $(DEV_STAMP)
 	$(BIN)/coverage report --fail-under=95 --skip-covered \
 	  --include='hybrid/domain/*,hybrid/planning/*,hybrid/reconcile/*,hybrid/ledger/*,hybrid/topology/*,hybrid/estimation/*,policies/*'
 
-# made-up lives and storms over real processes, side by side, new ones each time; SEED=life:N or
-# SEED=storm:N replays the one that failed
+# made-up lives, budgets and failing clouds by turns, and storms over real processes beside them, new
+# ones each time; SEED=life:N (money, clouds, storm) replays the one that failed, FULL=1 first goes
+# through budgets and clouds at full size, which takes hours
 MINUTES ?= 20
 soak: $(DEV_STAMP)
-	$(IN_OWN_TMP) $(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+	$(IN_OWN_TMP) $(BIN)/python -m tests.soak --minutes $(MINUTES) $(if $(FULL),--full) $(if $(SEED),--seed $(SEED))
 
 bench: $(DEV_STAMP)
 	$(BIN)/python -m benchmarks

@@ -5,8 +5,8 @@ several time zones, half an hour before a month ends or clocks are changed; pric
 answers to launches are lost, machines settle late, bills say something else, control planes are
 killed between any two effects, and others write to the same budgets at the same time.
 
-A small part runs with all tests; ``HYBRID_SOAK=1`` (``make soak``) takes 20,000 steps on each
-database.
+A small part runs with all tests; ``HYBRID_SOAK=1`` (``make soak FULL=1``) takes 20,000 steps on
+each database.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A storm: clouds that fail at random, a control plane that is killed again and again.
 
 At the end nothing is left running in the clouds' own books, nobody was served twice or forgotten,
-and the ledger has charged for every machine what its cloud's own instants say. ``make soak``
+and the ledger has charged for every machine what its cloud's own instants say. ``make soak FULL=1``
 launches 2,000 machines and kills the control plane 50 times; the ordinary suite has a squall.
 """
 
