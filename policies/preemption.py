@@ -81,7 +81,7 @@ def _waited(run: Run, victim: Job, policy: PolicyDocument) -> Reason | None:
 
 
 def _young(run: Run, policy: PolicyDocument, now: float) -> Reason | None:
-    age_s = now - (run.assigned_at if run.started_at is None else run.started_at)
+    age_s = run.age_s(now)
     least_s = policy.preemption.min_run
     return TooYoung(max(0.0, age_s), least_s) if age_s < least_s else None
 

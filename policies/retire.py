@@ -52,7 +52,7 @@ def consolidation_refusal(
     if run.state in (RunState.STOPPING, RunState.ENDED):
         return AlreadyStopping(run.id)
     least_s = policy.retire.consolidate_min_run
-    age_s = now - (run.assigned_at if run.started_at is None else run.started_at)
+    age_s = run.age_s(now)
     if age_s < least_s:
         return TooYoung(max(0.0, age_s), least_s)
     if saving_micros <= to_micros(policy.retire.consolidate_margin_usd):

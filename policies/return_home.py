@@ -21,7 +21,7 @@ def refusal(run: Run, saving_micros: int, policy: PolicyDocument, now: float) ->
         return SwitchedOff("return_home")
     if run.state in (RunState.STOPPING, RunState.ENDED):
         return AlreadyStopping(run.id)
-    age_s = now - (run.assigned_at if run.started_at is None else run.started_at)
+    age_s = run.age_s(now)
     if age_s < policy.return_home.min_stay:
         return TooYoung(max(0.0, age_s), policy.return_home.min_stay)
     if saving_micros <= margin_micros(policy):

@@ -90,6 +90,11 @@ class Run:
         """Whether the run holds its slots."""
         return self.state is not RunState.ENDED
 
+    def age_s(self, now: float) -> float:
+        """How long it has run; before it begins, how long it has had its slots. Negative where the
+        node's clock is ahead."""
+        return now - (self.assigned_at if self.started_at is None else self.started_at)
+
     @property
     def moving(self) -> bool:
         """Whether the run is being stopped only to go on elsewhere: its machine is taken, or given

@@ -81,17 +81,21 @@ class Duration:
         return math.exp(mu + z * sigma)
 
     def _log(self) -> tuple[float, float]:
-        square = math.log1p((self.sd_s / self.mean_s) ** 2)
-        return math.log(self.mean_s) - square / 2.0, math.sqrt(square)
+        return _lognormal(self.mean_s, self.sd_s)
 
 
 def p50_p90(mean_s: float, sd_s: float) -> tuple[float, float]:
     """The median and the 90 % quantile of a duration. Hot: once for every job that waits."""
     if sd_s <= _DEFINITE_S or mean_s <= _DEFINITE_S:
         return mean_s, mean_s
+    mu, sigma = _lognormal(mean_s, sd_s)
+    return math.exp(mu), math.exp(mu + _Z90 * sigma)
+
+
+def _lognormal(mean_s: float, sd_s: float) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithm."""
     square = math.log1p((sd_s / mean_s) ** 2)
-    mu = math.log(mean_s) - square / 2.0
-    return math.exp(mu), math.exp(mu + _Z90 * math.sqrt(square))
+    return math.log(mean_s) - square / 2.0, math.sqrt(square)
 
 
 def _below(z: float) -> float:

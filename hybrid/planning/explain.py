@@ -246,16 +246,8 @@ class Explainer:
         p50_s, p90_s = p50_p90(wait_s, start.wait.sd_s)
         chosen, options, better = self.options.in_line(waiting, start, wait_s, p50_s, p90_s)
         reason = self._awaits(waiting, start, p50_s)
-        return Decision(
-            job_id=waiting.job_id,
-            at=self.ws.now,
-            verdict=Verdict.WAIT,
-            sentence=f"{reason}{better}",
-            chosen=chosen,
-            policy_version=self.ws.policy_version,
-            alternatives=options,
-            reason=reason,
-        )
+        sentence = f"{reason}{better}"
+        return self._decision(waiting.job_id, Verdict.WAIT, sentence, chosen, options, reason)
 
     def _awaits(self, waiting: Waiting, start: Start, p50_s: float) -> Reason:
         ahead = self._ahead.get(waiting.job_id, 0)

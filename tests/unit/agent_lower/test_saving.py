@@ -136,15 +136,21 @@ def test_a_gang_goes_on_from_a_step_that_is_there_late_for_one_rank(
     assert [rank.resume(resume, late_s=30.0) for rank in ranks] == ["0 at 20", "1 at 20"]
 
 
-def test_all_ranks_pass_over_a_step_of_which_one_part_is_not_whole(
-    objects: MemoryObjects, ranks: tuple[Node, Node]
-) -> None:
+def _saved_twice(objects: MemoryObjects, ranks: tuple[Node, Node]) -> tuple[Resume, str]:
+    """Steps 10 and 20 of both ranks: where to go on from, and the second rank's chunk of 20."""
     for rank in ranks:
         rank.save(10)
     resume = ranks[0].save(20)
     before = set(objects.keys("chunks/"))
     ranks[1].save(20)
     (chunk,) = set(objects.keys("chunks/")) - before
+    return resume, chunk
+
+
+def test_all_ranks_pass_over_a_step_of_which_one_part_is_not_whole(
+    objects: MemoryObjects, ranks: tuple[Node, Node]
+) -> None:
+    resume, chunk = _saved_twice(objects, ranks)
     del objects.data[chunk]
     assert [rank.resume(resume) for rank in ranks] == ["0 at 10", "1 at 10"]
 
@@ -152,12 +158,7 @@ def test_all_ranks_pass_over_a_step_of_which_one_part_is_not_whole(
 def test_a_rank_whose_part_proves_bad_does_not_begin_and_the_next_run_agrees_on_the_step_before(
     objects: MemoryObjects, ranks: tuple[Node, Node]
 ) -> None:
-    for rank in ranks:
-        rank.save(10)
-    resume = ranks[0].save(20)
-    before = set(objects.keys("chunks/"))
-    ranks[1].save(20)
-    (chunk,) = set(objects.keys("chunks/")) - before
+    resume, chunk = _saved_twice(objects, ranks)
     data, at = objects.data[chunk]
     objects.data[chunk] = (bytes(byte ^ 1 for byte in data), at)
     with pytest.raises(PartSpoilt, match="step 20 is withdrawn"):
