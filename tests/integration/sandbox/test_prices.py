@@ -14,21 +14,12 @@ from hybrid.domain.pool_spec import POOL_SPEC, BurstPool
 from providers.aws.provider import AwsProvider
 from providers.sandbox.cloud import SandboxCloud
 from providers.sandbox.config import SandboxConfig, SpotPrice
+from tests.doubles.clock import Clock
 
 pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("sandbox-cloud")]
 
 DAY_S = 86_400.0
 ZONE, OTHER = "us-east-1a", "us-east-1b"
-
-
-class Clock:
-    """The cloud's and ours."""
-
-    def __init__(self) -> None:
-        self.at = 1_790_000_000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 @pytest.fixture

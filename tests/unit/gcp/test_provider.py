@@ -32,18 +32,9 @@ from providers.gcp.names import LABEL_CLAIM, LABEL_INSTALLATION, instance_name
 from providers.gcp.provider import GcpProvider
 from providers.sandbox.gce.cloud import GceCloud
 from providers.sandbox.gce.config import GceConfig
+from tests.doubles.clock import Clock
 
 ZONE = "us-central1-a"
-
-
-class Clock:
-    """The cloud's clock, and ours."""
-
-    def __init__(self) -> None:
-        self.at = 1_790_000_000.0
-
-    def __call__(self) -> float:
-        return self.at
 
 
 @pytest.fixture
