@@ -32,7 +32,8 @@ from hybrid.planning.alternatives import (
 from hybrid.planning.awaited import Awaited
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
-from hybrid.planning.cloud import Cloud
+from hybrid.planning.cloud import Cloud, deadline_refusal
+from hybrid.planning.options import local_terms
 from hybrid.planning.outcome import Outcome
 from hybrid.planning.preempt import Preemption
 from hybrid.planning.workspace import Workspace
@@ -198,7 +199,8 @@ class Explainer:
     ) -> Decision:
         chosen = chosen_option(start, self.ws)
         against = self._failed(waiting) or self._against(chosen, alternatives)
-        sentence = f"starts now on {_places(run)} in {run.pool}{against}"
+        late = self._late(waiting, start)
+        sentence = f"starts now on {_places(run)} in {run.pool}{against}{late}"
         return self._decision(waiting.job_id, Verdict.PLACE, sentence, chosen, alternatives)
 
     def _burst(
@@ -225,7 +227,10 @@ class Explainer:
     ) -> Decision:
         chosen = f"preempt:{preemption.pool}"
         names = ", ".join(str(victim.job.id) for victim in preemption.victims)
-        sentence = f"takes the place of {names}{self._against(chosen, alternatives)}"
+        against = self._against(chosen, alternatives)
+        if preemption.reclaims:
+            against = "; its team takes back what it is guaranteed"
+        sentence = f"takes the place of {names}{against}"
         return self._decision(id_, Verdict.PREEMPT, sentence, chosen, alternatives)
 
     def _coming(
@@ -264,7 +269,7 @@ class Explainer:
         reason = self._awaits(waiting, start, start.wait.p50_s)
         away = self.options.cheapest_cloud(waiting)
         against = self._against(chosen, own if away is None else (*own, away))
-        sentence = f"{reason}{against}"
+        sentence = f"{reason}{against}{self._late(waiting, start)}"
         way = self.cloud.deadlines.of(waiting.cls)
         if way is not None and way.choice.machine is Machine.NONE:
             sentence += f"; {way.words}"
@@ -310,6 +315,17 @@ class Explainer:
         """Where the job is not tried again while there is another place, whatever that costs."""
         failed = failed_places.words(self.ws.snapshot.jobs[waiting.job_id])
         return f"; {failed}" if failed else ""
+
+    def _late(self, waiting: Waiting, start: Start) -> str:
+        """What its user must know of an owned place in which it would miss its deadline, and which
+        it has because nothing else that it may have meets that either."""
+        cls = waiting.cls
+        if cls.deadline_at is None or start.type.held:
+            return ""
+        rate = start.type.rate_micros_per_hour
+        priced = local_terms(cls, rate, start.wait, start.run, start.part)
+        refused = deadline_refusal(self.ws, cls, priced)
+        return "" if refused is None else f"; it {refused}"
 
     def _against(self, chosen: str, alternatives: tuple[Alternative, ...]) -> str:
         """How much the choice is better than the best of the others."""
@@ -361,6 +377,9 @@ def _places(run: Run) -> str:
     slot = run.slots[0]
     gpus = len(slot.gpu_ids)
     where = ", ".join(names)
+    profile = run.gpu_model.partition(":")[2]
+    if profile:
+        return f"{where} (a MIG instance of {profile})"
     if slot.replicas > 1:
         return f"{where} (one of {slot.replicas} replicas of a GPU)"
     if slot.share < 1:

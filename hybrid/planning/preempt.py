@@ -60,6 +60,8 @@ class Preemption:
     pool: str
     instead: Start | None
     """When it would have started without."""
+    reclaims: bool = False
+    """Its team takes back what it is guaranteed, whatever waiting would cost."""
 
 
 def preempt(
@@ -214,7 +216,7 @@ def _choose(
     away = cloud.best(waiting.cls, job)
     if away is not None and away[0].micros <= best.priced.micros:
         return None
-    return best
+    return replace(best, reclaims=reclaims)
 
 
 def _victims(ws: Workspace, urgent: Job, team_gpus: Mapping[str, int]) -> dict[RunId, Victim]:

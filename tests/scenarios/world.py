@@ -422,7 +422,7 @@ def _running(
                 memory_gib=job.spec.resources.memory,
             )
         )
-        model = node.gpus[0].model if node.gpus else ""
+        model = node.gpus[positions[0]].model if positions else ""
         if node.claim_id is not None:
             claim_ids.append(node.claim_id)
     started = NOW + seconds(given.get("started", "-10m"))
@@ -481,5 +481,10 @@ def _learned(world: dict[str, Any]) -> Learned:
     return Learned(
         boot_s={PoolName(k): Estimate(seconds(v), 10) for k, v in given.get("boot", {}).items()},
         work_s={k: Estimate(seconds(v), 10) for k, v in given.get("work", {}).items()},
+        speed={
+            (family, model): Estimate(float(mean), int(samples))
+            for family, by_model in given.get("speed", {}).items()
+            for model, (mean, samples) in by_model.items()
+        },
         checkpoint_s={k: Estimate(seconds(v), 10) for k, v in given.get("checkpoint", {}).items()},
     )
