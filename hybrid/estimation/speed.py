@@ -74,17 +74,19 @@ def job_speed(
     ``table`` is the user's, by any name a request may use: the entry that names fewest models
     counts (the exact model before its family), and a name the catalogue does not know concerns
     none of its models. ``learned`` maps (job family, model key) to the mean speed of finished
-    runs and counts from ``MIN_SAMPLES`` runs on. Raises ValueError for a speed that is not a
-    positive number, and UnknownGpuModel for a model that is neither in the catalogue nor in the
-    other sources.
+    runs and counts from ``MIN_SAMPLES`` runs on. For a MIG instance (``KEY:PROFILE``) it is what
+    runs on such instances taught, or else what is known of its whole GPU. Raises ValueError for a
+    speed that is not a positive number, and UnknownGpuModel for a model that is neither in the
+    catalogue nor in the other sources.
     """
-    told = _from_table(model_key, table or {})
-    seen = (learned or {}).get((family, model_key))
+    whole_key = model_key.partition(":")[0]
+    told = _from_table(model_key if model_key in (table or {}) else whole_key, table or {})
+    seen = learned_on(model_key, family, learned or {})
     learned_speed, samples = None, 0
     if seen is not None:
         samples = seen.samples
         learned_speed = _positive(seen.mean, f"learned speed of {family} on {model_key}")
-    guess = _guess_or_none(profile, model_key)
+    guess = _guess_or_none(profile, whole_key)
     if told is not None:
         return Speed(told, "table", samples, guess, learned_speed)
     if learned_speed is not None and samples >= MIN_SAMPLES:
@@ -92,6 +94,18 @@ def job_speed(
     if guess is None:
         raise UnknownGpuModel(model_key)
     return Speed(guess, "guess", samples, guess, learned_speed)
+
+
+def learned_on(
+    model_key: str, family: str, learned: Mapping[tuple[str, str], Estimate]
+) -> Estimate | None:
+    """What finished runs taught of a device: on a MIG instance those on such instances, unless
+    they are too few and those on the whole GPU are enough."""
+    own = learned.get((family, model_key))
+    if own is not None and own.samples >= MIN_SAMPLES:
+        return own
+    whole = learned.get((family, model_key.partition(":")[0]))
+    return own if whole is None or (own is not None and whole.samples < MIN_SAMPLES) else whole
 
 
 def work_per_watt(profile: Profile, model: GpuModel) -> float:

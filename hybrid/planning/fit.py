@@ -393,11 +393,7 @@ def speed_on(spec: JobSpec, model: str, link_gbps: float, learned: LearnedSpeeds
         return 1.0
     try:
         speed = job_speed(
-            model.partition(":")[0],
-            spec.profile,
-            family=spec.family or "",
-            table=spec.speeds,
-            learned=learned,
+            model, spec.profile, family=spec.family or "", table=spec.speeds, learned=learned
         )
     except UnknownGpuModel:
         return 1.0
@@ -413,7 +409,8 @@ def speed_words(spec: JobSpec, model: str, learned: LearnedSpeeds, replicas: int
         return f"{alone}; one of {replicas} replicas that share it: {1 / replicas:.3g} of that"
     if model == CPU_ONLY:
         return ""
-    key = model.partition(":")[0]
+    # a MIG instance is told by its own name only where something was learned of it
+    key = model if (spec.family, model) in learned else model.partition(":")[0]
     try:
         speed = job_speed(
             key, spec.profile, family=spec.family or "", table=spec.speeds, learned=learned

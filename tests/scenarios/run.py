@@ -115,6 +115,8 @@ def _alternative(alternative: Alternative, chosen: str) -> str:
     text = f"{mark} {alternative.label}"
     if alternative.members > 1:
         text += f" ({alternative.members} alike)"
+    if "finished run" in alternative.speed:
+        text += f"; {alternative.speed}"
     if alternative.refused is not None:
         text += f": no, {alternative.refused}"
     if alternative.terms:

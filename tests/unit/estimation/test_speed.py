@@ -112,3 +112,28 @@ def test_a_speed_that_is_no_positive_number_is_refused(value: float) -> None:
         job_speed(A100, Profile.COMPUTE, table={"a100": value})
     with pytest.raises(ValueError, match="learned speed of bert on l4"):
         job_speed(L4, Profile.COMPUTE, family="bert", learned={("bert", L4): Estimate(value, 1)})
+
+
+def test_on_a_mig_instance_runs_on_such_instances_teach_the_speed() -> None:
+    instance = f"{A100}:3g.40gb"
+    learned = {("bert", instance): Estimate(0.5, 5), ("bert", A100): Estimate(1.1, 9)}
+    found = job_speed(instance, Profile.COMPUTE, family="bert", learned=learned)
+    assert found == Speed(0.5, "learned", 5, guess=1.0, learned=0.5)
+    assert job_speed(A100, Profile.COMPUTE, family="bert", learned=learned).value == 1.1
+
+
+def test_a_mig_instance_of_which_too_little_is_known_is_judged_by_its_whole_gpu() -> None:
+    instance = f"{A100}:3g.40gb"
+    assert job_speed(instance, Profile.COMPUTE).value == 1.0
+    few = {("bert", instance): Estimate(0.5, 4)}
+    assert job_speed(instance, Profile.COMPUTE, family="bert", learned=few) == Speed(
+        1.0, "guess", 4, guess=1.0, learned=0.5
+    )
+    whole = {**few, ("bert", A100): Estimate(1.1, 9)}
+    assert job_speed(instance, Profile.COMPUTE, family="bert", learned=whole).value == 1.1
+
+
+def test_a_speed_given_for_a_mig_instance_goes_before_that_of_its_gpu() -> None:
+    table = {f"{A100}:3g.40gb": 0.4, A100: 1.2}
+    assert job_speed(f"{A100}:3g.40gb", Profile.COMPUTE, table=table).value == 0.4
+    assert job_speed(f"{A100}:1g.10gb", Profile.COMPUTE, table=table).value == 1.2
