@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +61,21 @@ def read_documents(file: Path) -> list[dict[str, Any]]:
             raise CliError(Exit.USAGE, f"{file}: a document is a mapping of names to values")
     if not documents:
         raise CliError(Exit.USAGE, f"{file}: there is nothing in it")
+    for path in _not_finite(documents if len(documents) > 1 else documents[0]):
+        raise CliError(Exit.USAGE, f"{file}: {path}: must be a finite number")
     return documents
+
+
+def _not_finite(value: Any, path: str = "") -> Iterator[str]:
+    """Where ``.nan`` or ``.inf`` stands: JSON has neither, so no server could be told of it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield path
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _not_finite(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _not_finite(inner, f"{path}[{position}]")
 
 
 def read_document(file: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -125,4 +126,21 @@ def test_a_file_that_is_not_there_too_large_or_no_text_is_refused(file: Path) ->
         read_document(file)
     file.write_bytes(b"a" * (MAX_BYTES + 1))
     with pytest.raises(CliError, match="at most"):
+        read_document(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("expected_runtime: .nan", "expected_runtime"),
+        ("resources: {gpu: {memory: .inf}}", "resources.gpu.memory"),
+        ("zones: [{weight: 1}, {weight: -.inf}]", "zones[1].weight"),
+    ],
+)
+def test_what_is_no_number_is_refused_where_it_stands(
+    tmp_path: Path, text: str, where: str
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(CliError, match=re.escape(f"{where}: must be a finite number")):
         read_document(file)
