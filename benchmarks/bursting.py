@@ -98,11 +98,17 @@ class Tuned:
 
 
 def read_workloads(folder: Path) -> tuple[Workload, ...]:
-    """All workloads that ``published.json`` names."""
+    """All workloads that ``published.json`` names. Raises ValueError for one without jobs, and
+    where the published policy used no cloud."""
     found = []
     for entry in json.loads((folder / "published.json").read_text(encoding="utf-8")):
-        jobs = read_table(folder / f"load{entry['load']}_seed{entry['seed']}.csv", HOURS)
+        table = folder / f"load{entry['load']}_seed{entry['seed']}.csv"
+        jobs = read_table(table, HOURS)
         theirs = entry["compute_wait"]
+        if not jobs:
+            raise ValueError(f"{table} has no jobs")
+        if not theirs["cloud_gpu_hours"] > 0:
+            raise ValueError(f"{table}: the published policy used no cloud, so there is no ratio")
         found.append(
             Workload(
                 float(entry["load"]),

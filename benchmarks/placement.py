@@ -55,7 +55,7 @@ class Cluster:
 
 def read_cluster(path: Path) -> Cluster:
     """Raises ValueError for a node list without nodes."""
-    rows = _rows(path)
+    rows = _rows(path, ("cpu_milli", "memory_mib", "gpu", "model"))
     if not rows:
         raise ValueError(f"{path} lists no nodes")
     names = tuple(sorted({row["model"] for row in rows}))
@@ -75,7 +75,7 @@ def read_cluster(path: Path) -> Cluster:
 def read_tasks(path: Path, model_names: Sequence[str]) -> tuple[list[DemandClass], list[int]]:
     """The classes of a task list, weighted by how often they occur, and each task's class. Raises
     ValueError for a list of which no task asks for a GPU."""
-    asked = [_demand(row, model_names) for row in _rows(path)]
+    asked = [_demand(row, model_names) for row in _rows(path, _TASK_COLUMNS)]
     if not any(c.gpus for c in asked):
         raise ValueError(f"{path} lists no task with a GPU")
     count = Counter(asked)
@@ -96,9 +96,17 @@ def _demand(row: Mapping[str, str], model_names: Sequence[str]) -> DemandClass:
     )
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+_TASK_COLUMNS = ("cpu_milli", "memory_mib", "num_gpu", "gpu_milli")
+
+
+def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Raises ValueError for a table without one of these columns."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        table = csv.DictReader(file)
+        missing = [column for column in columns if column not in (table.fieldnames or ())]
+        if missing:
+            raise ValueError(f"{path}: there is no column {', '.join(missing)}")
+        return list(table)
 
 
 def fill(

@@ -91,38 +91,54 @@ class Pools:
 
 
 def read_pools(path: Path) -> Pools:
-    """Raises ValueError when ticks or lengths differ within a pool."""
-    windows: dict[str, list[list[bool]]] = {}
+    """Where the windows of a pool are not equally long, what goes beyond the shortest is left out.
+    Raises ValueError for a line of another format, and when ticks differ."""
+    texts: dict[str, list[str]] = {}
     gaps: set[float] = set()
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
         if not line.strip():
             continue
-        window = json.loads(line)
-        gaps.add(float(window["gap_seconds"]))
-        windows.setdefault(window["region"], []).append([c == "1" for c in window["available"]])
-    if len(gaps) != 1:
-        raise ValueError(f"{path} has windows of ticks {sorted(gaps)}; one length is expected")
-    return Pools({p: np.array(w, dtype=bool) for p, w in sorted(windows.items())}, gaps.pop())
+        try:
+            window = json.loads(line)
+            gap_s, pool, text = float(window["gap_seconds"]), window["region"], window["available"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path}, line {number} is no window: {error!r}") from error
+        if not text or set(text) - {"0", "1"}:
+            raise ValueError(f"{path}, line {number}: 'available' is not a digit 0 or 1 per tick")
+        gaps.add(gap_s)
+        texts.setdefault(pool, []).append(text)
+    if not gaps:
+        raise ValueError(f"{path} has no windows")
+    if len(gaps) != 1 or min(gaps) <= 0:
+        raise ValueError(f"{path} has windows of ticks {sorted(gaps)} s; one length is expected")
+    windows = {}
+    for pool, own in sorted(texts.items()):
+        ticks = min(map(len, own))
+        windows[pool] = np.array([[c == "1" for c in text[:ticks]] for text in own], dtype=bool)
+    return Pools(windows, gaps.pop())
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """Raises ValueError for a cell whose name is not understood."""
+    """Raises ValueError for a cell whose name is not understood, or without a gap to close."""
     cells = []
     for name, figures in json.loads(path.read_text(encoding="utf-8")).items():
         match = re.fullmatch(r"(high|low)_availability/deadline_(\d+)h/restart_(\d+)min", name)
         if match is None:
             raise ValueError(f"{path}: {name!r} is no cell of availability, deadline and restart")
-        cells.append(
-            Cell(
-                name,
-                match[1] == "high",
-                int(match[2]),
-                int(match[3]),
-                figures["windows"],
-                figures["uniform_progress_usd"],
-                figures["omniscient_usd"],
-            )
+        cell = Cell(
+            name,
+            match[1] == "high",
+            int(match[2]),
+            int(match[3]),
+            figures["windows"],
+            figures["uniform_progress_usd"],
+            figures["omniscient_usd"],
         )
+        if cell.uniform_progress_usd <= cell.omniscient_usd:
+            raise ValueError(f"{path}: {name} has no gap between Uniform Progress and omniscient")
+        cells.append(cell)
+    if not cells:
+        raise ValueError(f"{path} has no cells")
     return cells
 
 
@@ -176,6 +192,7 @@ def measure(data: Path, *, quick: bool) -> dict[str, object]:
     pools = read_pools(data / "windows.jsonl")
     cells = read_cells(data / "published.json")
     high = high_pools(pools, cells)
+    _check_length(pools, cells, data)
     ours_usd: dict[str, float] = {}
     progress_usd: dict[str, float] = {}
     missed = 0
@@ -218,6 +235,18 @@ def measure(data: Path, *, quick: bool) -> dict[str, object]:
             c.name: round(progress_usd[c.name] - c.uniform_progress_usd, 2) for c in measured
         },
     }
+
+
+def _check_length(pools: Pools, cells: Sequence[Cell], data: Path) -> None:
+    """Raises ValueError when a deadline lies beyond the end of a window."""
+    longest = max(cells, key=lambda cell: cell.deadline_h)
+    for pool, windows in pools.windows.items():
+        hours = windows.shape[1] * pools.tick_s / 3600.0
+        if windows.shape[1] < longest.terms(pools.tick_s).ticks:
+            raise ValueError(
+                f"{data}: a window of {pool} ends after {hours:g} h, and {longest.name} needs"
+                f" {longest.deadline_h} h"
+            )
 
 
 def _gap_closed(cell: Cell, ours_usd: float) -> float:

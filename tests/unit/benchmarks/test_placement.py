@@ -95,3 +95,10 @@ def test_the_line_carries_the_keys_and_can_be_compared(
     ]
     assert rows[-1].reached is True
     assert placement.compare({**line, "worst_margin": -0.2})[-1].reached is False
+
+
+def test_a_table_without_a_column_says_which(tmp_path: Path) -> None:
+    path = tmp_path / "openb_pod_list_mine.csv"
+    path.write_text("name,cpu_milli,memory_mib,num_gpu\na,1,1,1\n")
+    with pytest.raises(ValueError, match="there is no column gpu_milli"):
+        placement.read_tasks(path, ())

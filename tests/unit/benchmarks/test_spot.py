@@ -139,3 +139,39 @@ def test_windows_of_different_ticks_and_unknown_cells_are_refused(tmp_path: Path
     (data / "published.json").write_text('{"middle/deadline_52h/restart_3min": {}}')
     with pytest.raises(ValueError, match="middle"):
         spot.read_cells(data / "published.json")
+
+
+def test_windows_of_a_pool_are_cut_to_the_shortest_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "windows.jsonl"
+    lines = [
+        {"region": "a", "gap_seconds": 600, "available": "110", "more": 1},
+        {"region": "a", "gap_seconds": 600, "available": "01"},
+    ]
+    path.write_text("\r\n".join(map(json.dumps, lines)) + "\r\n\r\n")
+    assert spot.read_pools(path).windows["a"].tolist() == [[True, True], [False, True]]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('{"region": "a", "gap_seconds": 600}', "line 1 is no window: KeyError"),
+        ("1, 2", "line 1 is no window"),
+        ('{"region": "a", "gap_seconds": 600, "available": "1x"}', "digit 0 or 1"),
+        ("", "has no windows"),
+    ],
+)
+def test_a_line_that_is_no_window_is_named(tmp_path: Path, line: str, words: str) -> None:
+    (tmp_path / "windows.jsonl").write_text(line)
+    with pytest.raises(ValueError, match=words):
+        spot.read_pools(tmp_path / "windows.jsonl")
+
+
+def test_a_window_that_ends_before_a_deadline_is_refused(tmp_path: Path) -> None:
+    data = folder(tmp_path)
+    text = (data / "windows.jsonl").read_text()
+    first, rest = text.split("\n", 1)
+    short = json.loads(first)
+    short["available"] = short["available"][:400]
+    (data / "windows.jsonl").write_text(json.dumps(short) + "\n" + rest)
+    with pytest.raises(ValueError, match=r"calm ends after 66\.66.* needs 70 h"):
+        spot.measure(data, quick=True)

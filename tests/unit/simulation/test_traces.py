@@ -69,7 +69,9 @@ def test_a_missing_column_is_named(tmp_path: Path) -> None:
         pytest.param("a,nan,1,1", "arrives at nan", id="no-number"),
         pytest.param("a,-1,1,1", "arrives at -1", id="before-the-beginning"),
         pytest.param("a,0,inf,1", "runs for inf", id="for-ever"),
-        pytest.param("a,0,1,0", "takes 0 GPUs", id="no-gpus"),
+        pytest.param("a,0,1,-1", "takes -1 GPUs", id="less-than-no-gpus"),
+        pytest.param("a,0,1,1.5", "1.5 is no whole number", id="part-of-a-gpu"),
+        pytest.param("a,0,1,nan", "line 2", id="gpus-no-number"),
         pytest.param("a,0,1", "line 2", id="short-row"),
     ],
 )
@@ -78,3 +80,14 @@ def test_a_bad_row_is_refused_with_its_line(tmp_path: Path, row: str, words: str
     with pytest.raises(BadTrace, match=words) as refused:
         read_table(path, HOURS)
     assert "line 2" in str(refused.value)
+
+
+def test_what_spreadsheets_make_of_a_table_is_read_all_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_bytes(b"\xef\xbb\xbfarrival_h,runtime_h,gpus,note\r\n1.0,0.5,2.0,x\r\n\r\n")
+    assert read_table(path, HOURS) == (TraceJob("0", 3600.0, 1800.0, 2),)
+
+
+def test_jobs_without_a_gpu_are_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, "job_id,arrival_h,runtime_h,gpus\na,0,1,0\nb,1,1,1\n")
+    assert [job.id for job in read_table(path, HOURS)] == ["b"]
