@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import AwareDatetime, BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from hybrid.domain.quantities import format_duration, parse_duration_s, parse_gib
+from hybrid.domain.quantities import format_duration, parse_duration_s, parse_gib, parse_gpu_gib
 from policies.document import PolicyDocument
 from policies.presets import CLASSES
 from policies.sections import Strategy
@@ -124,7 +124,11 @@ _NAMES = {
     AwareDatetime: "instant with its offset",
     datetime: "instant",
 }
-_QUANTITIES: dict[Any, str] = {parse_duration_s: "duration", parse_gib: "size"}
+_QUANTITIES: dict[Any, str] = {
+    parse_duration_s: "duration",
+    parse_gib: "size",
+    parse_gpu_gib: "size",
+}
 
 
 def _quantity(metadata: Any) -> str | None:

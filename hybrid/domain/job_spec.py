@@ -18,7 +18,7 @@ from pydantic import (
     model_validator,
 )
 
-from hybrid.domain.quantities import Gib, Interval, Seconds
+from hybrid.domain.quantities import Gib, GpuGib, Interval, Seconds
 
 
 class Written(BaseModel):
@@ -76,7 +76,10 @@ class GpuRequest(Written):
         description="Acceptable GPU models by any name they are known under; empty: any.",
         examples=[["a100-80gb", "h100"]],
     )
-    memory: Gib | None = Field(default=None, description="Least usable memory of each GPU.")
+    memory: GpuGib | None = Field(
+        default=None,
+        description="Least usable memory of each GPU; 48GB is 48GiB, as on its box.",
+    )
     min_compute_capability: Annotated[str, StringConstraints(pattern=r"^\d+\.\d$")] | None = Field(
         default=None, description="Least CUDA compute capability.", examples=["8.0"]
     )
@@ -86,7 +89,7 @@ class GpuRequest(Written):
     share: float = Field(
         default=1.0, gt=0, le=1, description="Fraction of one GPU; below 1 only with gpus: 1."
     )
-    slice_memory: Gib | None = Field(
+    slice_memory: GpuGib | None = Field(
         default=None,
         gt=0,
         description="So much of the memory of one GPU, beside other runs; of its computing the same"

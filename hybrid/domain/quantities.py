@@ -78,6 +78,14 @@ def parse_gib(value: object) -> float:
     return gib
 
 
+def parse_gpu_gib(value: object) -> float:
+    """Gibibytes of a GPU's memory: as :func:`parse_gib`, but ``48GB`` are 48 GiB, because that is
+    what ``48 GB`` on a card's box means. Raises ValueError."""
+    if isinstance(value, str):
+        value = re.sub(r"(?<=[MGT])B\s*$", "iB", value)
+    return parse_gib(value)
+
+
 def _schema(description: str, *examples: Any) -> WithJsonSchema:
     return WithJsonSchema(
         {
@@ -127,3 +135,10 @@ Gib = Annotated[
     _schema("A size: GiB, or text such as 40GiB, 512MiB.", "40GiB", 40),
 ]
 """A size that people write with its unit and the program keeps as float GiB."""
+
+GpuGib = Annotated[
+    float,
+    BeforeValidator(parse_gpu_gib),
+    _schema("Memory of a GPU: GiB, or text such as 48GiB; 48GB is the same.", "48GiB", 48),
+]
+"""A size of GPU memory: people write it as it stands on the box."""

@@ -9,6 +9,7 @@ several is refused there, never guessed, unless the reported memory settles it.
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterable
@@ -141,9 +142,33 @@ def resolve(name: str) -> frozenset[str]:
 
     A full name (``NVIDIA A100-SXM4-80GB``, ``a100-sxm4-80gb``) is that model; a shorter one
     (``a100``, ``a100-80gb``, ``h100-sxm``) is every model it describes. The maker's name in front
-    makes a device name of it: ``NVIDIA H200`` is the SXM5 one, ``h200`` is both.
+    makes a device name of it: ``NVIDIA H200`` is the SXM5 one, ``h200`` is both. What people leave
+    out in writing is forgiven where only one thing can be meant: ``rtx4090``, ``a6000``,
+    ``a100-80g``.
     """
-    return _keys(name, short_is_family=True)
+    try:
+        return _keys(name, short_is_family=True)
+    except UnknownGpuModel:
+        found = _loose().get(_squeezed(_without_maker(_words(name))))
+        if found is None:
+            raise
+        return found
+
+
+def _squeezed(words: str) -> str:
+    """The words in one, with ``80g`` written out."""
+    return re.sub(r"(?<=\d)g(?=-|$)", "gb", words).replace("-", "")
+
+
+@functools.cache
+def _loose() -> dict[str, frozenset[str]]:
+    """Names written in one, with and without their ``rtx``; those that could be either of two
+    things are none."""
+    meant: defaultdict[str, set[frozenset[str]]] = defaultdict(set)
+    for name, keys in {**_SHORT_EXACT, **_FAMILIES}.items():
+        for short in {name, name.removeprefix("rtx-")}:
+            meant[_squeezed(short)].add(keys)
+    return {name: next(iter(sets)) for name, sets in sorted(meant.items()) if len(sets) == 1}
 
 
 def identify(name: str, memory_mib: float | None = None) -> GpuModel:
@@ -161,7 +186,10 @@ def identify(name: str, memory_mib: float | None = None) -> GpuModel:
     return models[0]
 
 
-_LABEL_SUFFIX = re.compile(r"(?:-MIG-(?P<profile>\d+g\.\d+gb(?:[.+]me)?))?(?P<shared>-SHARED)?$")
+_LABEL_SUFFIX = re.compile(
+    r"(?:-MIG-(?P<profile>(?:\d+c\.)?\d+g\.\d+gb(?:[+.](?:me\.all|me|gfx)|-me)?))?"
+    r"(?P<shared>-SHARED)?$"
+)
 
 
 def identify_label(label: str, memory_mib: float | None = None) -> ProductLabel:
@@ -174,7 +202,9 @@ def identify_label(label: str, memory_mib: float | None = None) -> ProductLabel:
     profile = suffix.group("profile") if suffix else None
     shared = bool(suffix and suffix.group("shared"))
     model = identify(label, None if profile else memory_mib)
-    return ProductLabel(model, profile.replace(".me", "+me") if profile else None, shared)
+    if profile is not None:  # a label has no "+"
+        profile = re.sub(r"(?<=gb)\.", "+", profile)
+    return ProductLabel(model, profile, shared)
 
 
 _EC2_NAMES = MappingProxyType(

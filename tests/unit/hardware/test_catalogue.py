@@ -132,6 +132,14 @@ def test_cards_without_nvlink_have_none() -> None:
         ("b200", {"b200-sxm6-180gb"}),
         ("rtx-pro-6000",
          {"rtx-pro-6000-workstation", "rtx-pro-6000-max-q", "rtx-pro-6000-server"}),
+        ("RTX4090", {"rtx-4090"}),
+        ("4090", {"rtx-4090"}),
+        ("3080ti", {"rtx-3080-ti"}),
+        ("a6000", {"rtx-a6000"}),
+        ("A100-80G", {"a100-pcie-80gb", "a100-sxm4-80gb"}),
+        ("h100sxm", {"h100-sxm5-80gb"}),
+        ("rtxpro6000",
+         {"rtx-pro-6000-workstation", "rtx-pro-6000-max-q", "rtx-pro-6000-server"}),
     ],
 )  # fmt: skip
 def test_a_request_accepts_every_variant_it_does_not_rule_out(name: str, keys: set[str]) -> None:
@@ -192,6 +200,25 @@ def test_memory_does_not_decide_between_form_factors() -> None:
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb", "a100-sxm4-40gb", "1g.5gb", False),
         ("NVIDIA-A100-SXM4-40GB-MIG-1g.5gb.me", "a100-sxm4-40gb", "1g.5gb+me", False),
         ("NVIDIA-H100-80GB-HBM3-MIG-3g.40gb-SHARED", "h100-sxm5-80gb", "3g.40gb", True),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1c.3g.40gb", "a100-sxm4-80gb", "1c.3g.40gb", False),
+        (
+            "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition-MIG-1g.24gb.me.all",
+            "rtx-pro-6000-server",
+            "1g.24gb+me.all",
+            False,
+        ),
+        (
+            "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition-MIG-1g.24gb.gfx",
+            "rtx-pro-6000-server",
+            "1g.24gb+gfx",
+            False,
+        ),
+        (
+            "NVIDIA-RTX-PRO-6000-Blackwell-Server-Edition-MIG-1g.24gb-me",
+            "rtx-pro-6000-server",
+            "1g.24gb-me",
+            False,
+        ),
     ],
 )
 def test_a_node_label_says_model_slice_and_sharing(
@@ -259,6 +286,17 @@ def test_an_unknown_model_names_the_nearest() -> None:
 
 def test_a_name_whose_words_several_models_hold_offers_those() -> None:
     assert set(nearest_names("RTX 6000")) == {"quadro-rtx-6000", "rtx-6000-ada", "rtx-pro-6000"}
+
+
+@pytest.mark.parametrize("name", ["rtx6000", "6000", "a10080", "gtx1080"])
+def test_a_short_name_that_several_models_could_mean_is_no_name(name: str) -> None:
+    with pytest.raises(UnknownGpuModel):
+        resolve(name)
+
+
+def test_a_device_is_never_guessed_from_a_short_name() -> None:
+    with pytest.raises(UnknownGpuModel):
+        identify("rtx4090")
 
 
 def test_a_name_like_no_other_offers_nothing() -> None:
