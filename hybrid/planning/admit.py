@@ -43,6 +43,8 @@ from policies.document import PolicyDocument
 _MOST_TOLD = 6
 """Places whose own reason is told when they do not all have the same."""
 
+_LACKS = (HardwareMismatch, GpuMemoryTooSmall)
+
 
 def admission(
     job: Job | JobSpec,
@@ -264,8 +266,12 @@ def _together(because: Mapping[str, Reason]) -> Reason:
     first, *others = because.values()
     if all(reason == first for reason in others):
         return first
-    told = [f"{label}: {reason}" for label, reason in because.items()]
-    more = len(told) - _MOST_TOLD
+    reasons = list(because.items())
+    more = len(reasons) - _MOST_TOLD
+    if more > 0:
+        # a place whose devices would do is nearer than one that has none of them
+        reasons.sort(key=lambda item: isinstance(item[1], _LACKS))
+    told = [f"{label}: {reason}" for label, reason in reasons]
     if more > 0:
         told = [*told[:_MOST_TOLD], f"and {more} more"]
     return Nowhere(tuple(told))

@@ -62,7 +62,11 @@ def in_the_catalogue(spec: JobSpec) -> Contradiction | None:
 
     def meets(kept: Sequence[int]) -> bool:
         paths = {constraints[i].path for i in kept}
-        return any(all(_OF_ONE[path](spec, model) for path in paths) for model in MODELS.values())
+        asked = _memory_of_instance if {_MEMORY, _MIG} <= paths else _anything
+        return any(
+            all(_OF_ONE[path](spec, model) for path in paths) and asked(spec, model)
+            for model in MODELS.values()
+        )
 
     return _told(constraints, smallest(len(constraints), meets))
 
@@ -108,7 +112,11 @@ def _of_gpus(spec: JobSpec) -> list[Constraint]:
         found.append(Constraint(_CAPABILITY, words, _gpu(min_compute_capability=None)))
     if gpu.slice_memory is not None:
         words = f"{gpu.slice_memory:g} GiB of one GPU's memory"
-        found.append(Constraint(_SLICE, words, _gpu(slice_memory=None)))
+        # without any it would be a whole GPU, which asks for more
+        found.append(Constraint(_SLICE, words, _gpu(slice_memory=_LEAST)))
+    elif resources.gpus == 1 and not gpu.time_slicing and gpu.mig_profile is None:
+        words = "a whole GPU" if gpu.share == 1 else f"{gpu.share:g} of a GPU"
+        found.append(Constraint("resources.gpu.time_slicing", words, _gpu(time_slicing=True)))
     if gpu.mig_profile is not None:
         words = f"MIG profile {gpu.mig_profile}"
         found.append(Constraint(_MIG, words, _gpu(mig_profile=None)))
@@ -196,8 +204,19 @@ _LINK = "resources.gpu.link"
 def _memory(spec: JobSpec, model: GpuModel) -> bool:
     asked = spec.resources.gpu.memory or 0.0
     if spec.resources.gpu.mig_profile is not None:
-        return True  # what is asked is of the slice, and the profile says how large that is
+        return True  # what is asked is of the instance: together with its profile
     return satisfies_memory(model.usable_memory_gib, asked)
+
+
+def _memory_of_instance(spec: JobSpec, model: GpuModel) -> bool:
+    gpu = spec.resources.gpu
+    if model.mig is None or gpu.mig_profile is None:
+        return False
+    return satisfies_memory(model.mig.profile(gpu.mig_profile).memory_gib, gpu.memory or 0.0)
+
+
+def _anything(_spec: JobSpec, _model: GpuModel) -> bool:
+    return True
 
 
 def _capability(spec: JobSpec, model: GpuModel) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hybrid.domain.ids import PoolName
 from hybrid.domain.job_spec import JobSpec
 from hybrid.domain.node import Node
 from hybrid.domain.offer import Offer
@@ -155,6 +156,21 @@ def test_only_the_first_few_places_tell_their_own_reason():
     assert isinstance(reason, Nowhere)
     assert len(reason.because) == 7
     assert reason.because[-1] == "and 3 more"
+
+
+def test_places_whose_devices_would_do_are_told_first():
+    nodes = [a_node(f"n{i}", 1, cpus=i + 1) for i in range(9)]
+    kept = a_local_pool("zoo")
+    far = replace(a_node("z", 1, cpus=600), pool=PoolName("zoo"))
+    reason = asked(
+        *nodes,
+        far,
+        pools=(*RACK, kept),
+        resources={"gpus": 0, "cpus": 500, "memory": 1},
+        where={"pools": ["rack"]},
+    )
+    assert isinstance(reason, Contradiction)
+    assert "z in pool zoo: pool zoo is not allowed by the job; n0" in reason.places
 
 
 def test_an_image_needs_a_container_runtime_somewhere():

@@ -64,7 +64,7 @@ def test_a_contradiction_in_the_catalogue_is_told_although_no_node_has_joined() 
     [
         gpu(models=["t4"]),
         gpu(memory=80, models=["t4", "a100-80gb"]),
-        gpu(mig_profile="1g.10gb", models=["a100-80gb"], memory=40),
+        gpu(mig_profile="1g.10gb", models=["a100-80gb"], memory=10),
         gpu(models=["tpu-9"], memory=4000),
         gpu(memory=4000),
         {"gpus": 0, "gpu": {"models": ["t4"], "memory": 80}},
@@ -79,6 +79,13 @@ def test_a_profile_that_no_such_model_has_is_told() -> None:
     reason = in_the_catalogue(a_spec(resources=gpu(mig_profile="1g.10gb", models=["t4"])))
     assert reason is not None
     assert reason.constraints == ("GPU model t4", "MIG profile 1g.10gb")
+
+
+def test_an_instance_with_less_memory_than_is_asked_for_is_told() -> None:
+    resources = gpu(mig_profile="1g.10gb", models=["a100"], memory=40)
+    reason = in_the_catalogue(a_spec(resources=resources))
+    assert reason is not None
+    assert reason.constraints == ("GPU memory ≥ 40 GiB", "MIG profile 1g.10gb")
 
 
 def test_more_gpus_than_any_node_has_keep_the_hint_at_a_gang() -> None:
