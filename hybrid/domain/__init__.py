@@ -4,5 +4,6 @@ Instants are seconds since the Unix epoch (UTC) in fields named ``..._at``; dura
 float seconds in fields named ``..._s``; money is integer micro-dollars in fields named
 ``..._micros``. What people write (:class:`~hybrid.domain.job_spec.JobSpec`,
 :mod:`~hybrid.domain.pool_spec`) is a frozen pydantic model; what the system keeps is a frozen,
-slotted dataclass that changes only through its transition table.
+slotted dataclass that changes only through its transition table. Those that a plan makes by the ten
+thousands are frozen to the type checker alone: :mod:`~hybrid.domain.hot_values`.
 """

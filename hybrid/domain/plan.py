@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hybrid.domain.claim import Claim
+from hybrid.domain.hot_values import hot_value
 from hybrid.domain.ids import ClaimId, JobId, NodeId, RunId
 from hybrid.domain.job import StopCause
 from hybrid.domain.ledger_entry import LedgerEntry
@@ -84,7 +85,7 @@ class FailJob:
 Action = Place | Stop | OpenClaim | RenewLease | CordonClaim | EndClaim | CordonNode | FailJob
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@hot_value(frozen=True, slots=True, kw_only=True)
 class RowRef:
     """A row that a bundle rests on, at the version it was read."""
 
@@ -115,7 +116,7 @@ class Verdict(StrEnum):
     REFUSE = "refuse"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@hot_value(frozen=True, slots=True, kw_only=True)
 class CostTerm:
     """One part of what an option costs. The terms add up to the total exactly."""
 
@@ -123,7 +124,7 @@ class CostTerm:
     micros: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@hot_value(frozen=True, slots=True, kw_only=True)
 class Alternative:
     """One option for a job, with its cost, or the first guard that refused it.
 
@@ -149,7 +150,7 @@ class Alternative:
         return sum(term.micros for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@hot_value(frozen=True, slots=True, kw_only=True)
 class Decision:
     """What was decided for one job, why, and what else there was."""
 

@@ -9,8 +9,8 @@ interval on average and the restart.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from hybrid.domain.hot_values import hot_value
 from hybrid.domain.job_spec import Checkpointing
 
 LEAST_HEADWAY = 0.25
@@ -28,7 +28,7 @@ MOST_INTERVAL_S = 3600.0
 the most that is risked for a save."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class Stretched:
     """A run with its interruptions. ``mean_s`` is expected, ``sd_s`` the spread they add;
     ``interval_s`` the checkpoint interval assumed (0 without checkpoints)."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from hybrid.domain.hot_values import hot_value
 from hybrid.domain.job_spec import Profile
 from hybrid.domain.learned import Estimate
 from hybrid.hardware import REFERENCE_KEY, GpuModel, UnknownGpuModel, gpu_model, resolve
@@ -23,7 +23,7 @@ MIN_SAMPLES = 5
 Source = Literal["table", "learned", "guess"]
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class Speed:
     """A job's speed on a model: 2.0 does in an hour what the reference does in two.
 

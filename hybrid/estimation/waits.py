@@ -7,15 +7,16 @@ late side as waits and run times are (Feitelson, "Workload Modeling", 2015, ch. 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from statistics import NormalDist
+
+from hybrid.domain.hot_values import hot_value
 
 _Z90 = 1.2815515655446004
 _DEFINITE_S = 1e-9
 _LEAST_MASS = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class Duration:
     """A duration in seconds with its standard deviation."""
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from hybrid.domain.hot_values import hot_value
 from hybrid.domain.ids import JobId
 from hybrid.domain.offer import Offer
 from hybrid.planning.choices import Start, Waiting
@@ -21,7 +21,7 @@ Best = Callable[[Waiting], tuple[CloudOption, Offer, int] | None]
 """The cheapest option of a job's class, the offer to ask for, and how much of its cost is money."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class Candidate:
     """A job at a ``position`` in the queue, its ``option``, and what it would gain, all in
     micro-dollars: ``shortened`` is the part of ``gain`` that others have of it, ``money`` the part

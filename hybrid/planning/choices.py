@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from hybrid.domain.hot_values import hot_value
 from hybrid.domain.ids import JobId, NodeId
 from hybrid.estimation.waits import Duration
 from hybrid.hardware import MODELS, part_of_gpu
@@ -23,7 +24,7 @@ Spot = tuple[float, int, float]
 """An instant, the devices free throughout from then on, and the instant's variance."""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class Waiting:
     """A job that wants to start: not before ``ready_at``, not for more than ``limit_micros``, if
     ``now_only`` then now or not at all, and if ``machines`` names some held ones then only there.
@@ -37,7 +38,7 @@ class Waiting:
     machines: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class Start:
     """When and where a job can start. ``masks[rank]`` are its devices on ``nodes[rank]``.
 
@@ -71,7 +72,7 @@ class Start:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@hot_value(frozen=True, slots=True, eq=False)
 class Choice:
     """Node types (one, or for a gang several of one pool and model) on which a class runs alike.
 

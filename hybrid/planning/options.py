@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid.domain.claim import Claim
+from hybrid.domain.hot_values import hot_value
 from hybrid.domain.job_spec import Market
 from hybrid.domain.offer import Offer
 from hybrid.domain.plan import CostTerm
@@ -70,7 +71,7 @@ def costs_micros(micros_per_hour: Ints, seconds: Floats) -> Ints:
     return -(-micros_per_hour * millis // 3_600_000)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class CloudTime:
     """How long a job is on a cloud machine once it has booted: bringing data in, running with its
     interruptions, bringing results back. ``bare_s`` is the run without interruptions."""
@@ -86,7 +87,7 @@ class CloudTime:
         return Duration(self.inbound_s + self.run.mean_s + self.outbound_s, self.run.sd_s)
 
 
-@dataclass(frozen=True, slots=True)
+@hot_value(frozen=True, slots=True)
 class Priced:
     """An option with its cost. ``start_in`` is from now to the first instruction; ``finish_in``
     to the last."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from hybrid.domain.hot_values import hot_value
 from hybrid.domain.ids import JobId
 from hybrid.estimation.waits import Duration
 from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.classes import JobClass
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@hot_value(frozen=True, slots=True, eq=False)
 class Lead:
     """A start that others of its class follow. ``work_before_s`` is the estimated work of its pool
     until then; each that follows adds ``work_s``: both in seconds of the whole pool."""
