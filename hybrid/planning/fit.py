@@ -111,7 +111,7 @@ def node_shape(node: Node, replicas: int = 1) -> Shape:
     for position, gpu in enumerate(node.gpus):
         healthy |= gpu.healthy << position
         mig |= gpu.id.startswith("MIG-") << position
-    return Shape(
+    shape = Shape(
         tuple([gpu.model for gpu in node.gpus]),
         tuple([g.memory_gib / (1 if mig >> i & 1 else replicas) for i, g in enumerate(node.gpus)]),
         healthy,
@@ -125,11 +125,12 @@ def node_shape(node: Node, replicas: int = 1) -> Shape:
         parting_of(node),
         replicas,
     )
+    return _one_shape(shape)
 
 
 def offer_shape(offer: Offer) -> Shape:
     """The shape of a machine that could be had."""
-    return Shape(
+    shape = Shape(
         offer.models,
         offer.memories_gib,
         (1 << offer.gpus) - 1,
@@ -141,6 +142,14 @@ def offer_shape(offer: Offer) -> Shape:
         offer.architecture,
         None,
     )
+    return _one_shape(shape)
+
+
+@lru_cache(maxsize=16_384)
+def _one_shape(shape: Shape) -> Shape:
+    """The same object for all equal shapes of all plans. Hot: as keys of memos, two that are one
+    are not compared field by field."""
+    return shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,17 @@ class Need:
     host_memory_gib: float
     architecture: str | None
     image: str | None
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # hot, as with shapes
+        asked = (self.share, self.slice_memory_gib, self.time_slicing, self.mig_profile)
+        model = (self.models, self.memory_gib, self.capability, self.link)
+        host = (self.cpus, self.host_memory_gib, self.architecture, self.image)
+        object.__setattr__(self, "_hash", hash((self.gpus, *asked, *model, *host)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def shared(self) -> bool:
@@ -180,7 +200,7 @@ def need_of(spec: JobSpec) -> Need:
     """What the spec asks of each machine."""
     resources = spec.resources
     gpu = resources.gpu
-    return Need(
+    need = Need(
         resources.gpus,
         gpu.share if gpu.mig_profile is None else 1.0,  # an instance is held whole
         gpu.slice_memory,
@@ -195,6 +215,13 @@ def need_of(spec: JobSpec) -> Need:
         resources.architecture,
         spec.image,
     )
+    return _one_need(need)
+
+
+@lru_cache(maxsize=65_536)
+def _one_need(need: Need) -> Need:
+    """The same object for all equal needs, as with shapes."""
+    return need
 
 
 @dataclass(frozen=True, slots=True)
