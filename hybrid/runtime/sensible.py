@@ -40,7 +40,10 @@ def usable(found: Offers, now: float) -> Offers:
 
 def offer_fault(offer: Offer, now: float) -> str | None:
     """Why an offer cannot be gone by, or None."""
-    return _price_fault(offer, now) or _machine_fault(offer)
+    try:
+        return _price_fault(offer, now) or _machine_fault(offer)
+    except (TypeError, ValueError, OverflowError) as problem:
+        return f"its figures are not numbers: {problem}"
 
 
 def _price_fault(offer: Offer, now: float) -> str | None:
@@ -73,12 +76,18 @@ def _machine_fault(offer: Offer) -> str | None:
         figure = getattr(offer, name)
         if figure is None or not math.isfinite(figure) or figure < 0:
             return f"its {name} is {figure}"
+    left: Any = offer.quota_left
+    if left is not None and (not math.isfinite(left) or left < 0):
+        return f"its quota_left is {left}"
     if offer.gpus < 0 or (offer.gpus and not offer.gpu_model):
         return f"it has {offer.gpus} GPUs of model {offer.gpu_model!r}"
     if offer.devices and len(offer.devices) != offer.gpus:
         return f"it has {offer.gpus} GPUs, and {len(offer.devices)} are described"
     if not all(math.isfinite(gib) and gib >= 0 for _, gib in offer.devices):
         return f"the memory of its GPUs is {', '.join(str(gib) for _, gib in offer.devices)}"
+    links: Any = offer.links_gbps
+    if links is None:
+        return "its links are not said"
     models = offer.models
     return _links_fault(offer.links_gbps, models, tuple(map(str, range(offer.gpus))))
 
