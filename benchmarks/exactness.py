@@ -16,6 +16,7 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison import Compared
@@ -346,6 +347,7 @@ def compare(line: Mapping[str, Any]) -> tuple[Compared, ...]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.exactness", description=__doc__)
+    parser.add_argument("--data", type=Path, help="ignored: the worlds are made from the seed")
     parser.add_argument("--seed", type=int, default=0, help="of the worlds")
     parser.add_argument("--quick", action="store_true", help="fewer worlds")
     arguments = parser.parse_args(argv)

@@ -124,7 +124,7 @@ def test_without_the_solver_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(exactness, "solve", refuse)
     with pytest.raises(SystemExit) as ended:
-        exactness.main(["--quick"])
+        exactness.main(["--quick", "--data", "anywhere"])
     assert "pip install" in str(ended.value.code)
 
 
