@@ -264,7 +264,10 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         pools=pools,
         claims=Claims(store),
         offered=Offered(
-            lambda: loop.tick.observation, loop.tick.observer, lambda: live.world().breakers
+            lambda: loop.tick.observation,
+            loop.tick.observer,
+            lambda: live.world().breakers,
+            lambda: live.world().learned,
         ),
         policies=policies,
         trials=PolicyTrials(policies, sight),

@@ -237,7 +237,7 @@ class ShownOffer(Shown):
         description="What its spot price multiplies that by: 1 where it is as usual"
     )
     notice_s: float
-    boot_s: float
+    boot_s: float = Field(description="Until a machine joins: measured, once it was")
     quota_left: int | None = Field(description="Machines that the quota would still allow")
     quota: str = Field(description="How much of which quota is used, where the provider tells")
     breaker: ShownBreaker | None = Field(

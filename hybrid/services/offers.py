@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hybrid.domain.breaker import Breaker, covers
 from hybrid.domain.ids import OfferId
+from hybrid.domain.learned import Learned
 from hybrid.domain.offer import Offer
 from hybrid.ports.observation import Known, Observation, Unknown
 
@@ -39,9 +40,10 @@ class Offered:
     observation: Callable[[], Observation | None]
     observer: Ignoring
     breakers: Callable[[], Mapping[str, Breaker]] = dict
+    learned: Callable[[], Learned] = Learned
 
     def seen(self) -> OffersSeen:
-        """The offers of the last observation."""
+        """The offers of the last observation, with the boot times that were measured."""
         observation = self.observation()
         if observation is None:
             return OffersSeen(unknown=(("offers", "this server has not looked yet"),))
@@ -54,6 +56,11 @@ class Offered:
                 case Unknown(cause=cause):
                     unknown.append((name, cause))
         ignored = self.observer.ignored_offers
+        boots = self.learned().boot_s
+        usable = [
+            replace(offer, boot_s=boots[offer.pool].mean) if offer.pool in boots else offer
+            for offer in usable
+        ]
         return OffersSeen(
             closed=_closed(usable, self.breakers()),
             usable=tuple(sorted(usable, key=lambda offer: offer.id)),

@@ -9,6 +9,7 @@ from hybrid.domain.claim import ClaimState
 from hybrid.domain.ids import ClaimId, NodeId, PoolName
 from hybrid.domain.job import JobState
 from hybrid.domain.job_spec import Market
+from hybrid.domain.learned import Estimate, Learned
 from hybrid.domain.node import NodeState
 from hybrid.domain.pool_spec import POOL_SPEC, BurstPool, LocalPool
 from hybrid.ports.observation import Known, Observation, Unknown
@@ -234,6 +235,15 @@ def test_an_offer_tells_the_breaker_before_it_that_is_open_longest() -> None:
     seen = Offered(lambda: observation, _Observer(), lambda: breakers).seen()
     assert seen.closed == {spot.id: own, dear.id: zone}
     assert Offered(lambda: observation, _Observer()).seen().closed == {}
+
+
+def test_an_offer_tells_how_long_machines_of_its_pool_took_to_join() -> None:
+    spot = an_offer()
+    observation = Observation(at=NOW, heard_since=NOW, offers={"aws": Known((spot,), NOW)})
+    learned = Learned(boot_s={spot.pool: Estimate(47.0, 3)})
+    seen = Offered(lambda: observation, _Observer(), dict, lambda: learned).seen()
+    assert [offer.boot_s for offer in seen.usable] == [47.0]
+    assert Offered(lambda: observation, _Observer()).seen().usable == (spot,)
 
 
 def test_before_the_first_look_offers_are_unknown_and_not_none() -> None:
