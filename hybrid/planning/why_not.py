@@ -2,7 +2,7 @@
 
 The plan is made as ever; then the place is judged for this job alone, whatever is chosen, and the
 first guard that refuses it is told, or by how much it is dearer than what was chosen. A job that
-runs is judged as one that waits with the work it has left.
+runs is judged as one that waits with the work it has left, against going on where it is.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from hybrid.domain.ids import PoolName
 from hybrid.domain.job import Job, JobState
-from hybrid.domain.plan import Alternative, Decision
+from hybrid.domain.plan import Alternative, Decision, Verdict
 from hybrid.domain.pool_spec import LocalPool
 from hybrid.domain.reasons import (
     HardwareMismatch,
@@ -23,8 +23,9 @@ from hybrid.domain.reasons import (
     Reason,
     SourceUnknown,
 )
+from hybrid.domain.run import Run, RunState
 from hybrid.domain.snapshot import Snapshot
-from hybrid.planning.alternatives import Alternatives
+from hybrid.planning.alternatives import STAY, Alternatives
 from hybrid.planning.choices import Waiting
 from hybrid.planning.cloud import deadline_refusal
 from hybrid.planning.explain import Explainer
@@ -56,6 +57,12 @@ def why_not(
     explainer = Explainer(weighed.ws, weighed.cloud, weighed.outcome)
     decision = next(d for d in explainer.decisions() if d.job_id == job.id)
     chosen = next((a for a in decision.alternatives if a.option == decision.chosen), None)
+    run = _live(snapshot, job)
+    if run is not None:
+        chosen = explainer.options.stay(run, job, weighed.ws.left_of(run))
+        decision = replace(decision, verdict=Verdict.STAY, chosen=STAY, alternatives=(chosen,))
+        if where == run.pool and not run.claim_ids:
+            return replace(decision, sentence=f"{where} is where it runs", reason=None)
     asked = _Asked(weighed, waits, where, decision, chosen, explainer.options)
     options = sorted(asked.options(), key=_nearest)
     taken = next((o for o in options if o.option == decision.chosen), None)
@@ -63,6 +70,13 @@ def why_not(
     shown = options if chosen is None or taken is not None else [chosen, *options]
     reason = None if taken is not None or not options else options[0].refused
     return replace(decision, sentence=told, alternatives=tuple(shown), reason=reason)
+
+
+def _live(snapshot: Snapshot, job: Job) -> Run | None:
+    """The job's run that goes on."""
+    over = (RunState.STOPPING, RunState.ENDED)
+    runs = (run for run in snapshot.runs.values() if run.job_id == job.id)
+    return next((run for run in runs if run.state not in over), None)
 
 
 def _nearest(option: Alternative) -> tuple[bool, int, str]:

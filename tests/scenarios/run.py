@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from hybrid.domain.ids import JobId
 from hybrid.domain.money import to_usd
 from hybrid.domain.plan import (
     Action,
@@ -29,6 +30,7 @@ from hybrid.domain.plan import (
 from hybrid.domain.quantities import format_duration
 from hybrid.planning.lint import lint
 from hybrid.planning.planner import plan
+from hybrid.planning.why_not import why_not
 from tests.doubles.apply_plan import apply_plan
 from tests.scenarios.world import NOW, build
 
@@ -61,6 +63,11 @@ def _log(world: dict[str, Any], *, whole: bool) -> list[str]:
     lines.append("")
     for decision in first.decisions:
         lines += _decision(decision) if whole else [_verdict(decision)]
+    for job_id, places in world.get("ask", {}).items():
+        for where in places:
+            told = why_not(snapshot, policy, 1, snapshot.jobs[JobId(job_id)], where)
+            lines += ["", f"{job_id}, asked of {where}: {told.sentence}"]
+            lines += [f"  {_alternative(a, told.chosen)}" for a in told.alternatives]
     second = plan(apply_plan(snapshot, first), policy, 1)
     return [*lines, "", "planned again: " + _again(second)]
 

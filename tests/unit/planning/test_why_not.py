@@ -9,6 +9,7 @@ import pytest
 from hybrid.domain.ids import JobId
 from hybrid.domain.plan import Decision
 from hybrid.domain.reasons import CannotCheckpoint
+from hybrid.planning.alternatives import STAY
 from hybrid.planning.why_not import places, why_not
 from tests.scenarios.world import build
 
@@ -120,6 +121,12 @@ def test_an_offer_that_would_do_says_by_how_much_it_is_dearer() -> None:
 def test_a_job_that_runs_is_judged_as_if_it_waited() -> None:
     decision = asked("attic", {"at": "rack1"})
     assert decision.sentence.startswith("not in attic: GPU model")
+
+
+def test_a_job_that_runs_compares_with_going_on_where_it_is() -> None:
+    decision = asked("home", {"at": "rack1"})
+    assert decision.sentence == "home is where it runs"
+    assert [option.option for option in decision.alternatives] == [STAY]
 
 
 def test_a_job_that_no_place_takes_is_told_of_the_place_all_the_same() -> None:
