@@ -149,7 +149,8 @@ def resolve(name: str) -> frozenset[str]:
     try:
         return _keys(name, short_is_family=True)
     except UnknownGpuModel:
-        found = _loose().get(_squeezed(_without_maker(_words(name))))
+        short = _without_maker(_words(name)).removesuffix("-vws")
+        found = _loose().get(_squeezed(short))
         if found is None:
             raise
         return found

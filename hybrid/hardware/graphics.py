@@ -176,7 +176,7 @@ _WORKSTATION = (
                  97887, 1792, 110.0, 2280, 300, table=mig.RTX_PRO_6000, family="rtx-pro-6000"),
     _workstation("rtx-pro-6000-server", f"{_PRO_6000} Server Edition", _BLACKWELL, 96, 97887,
                  1597, 120.0, 2493, 600, table=mig.RTX_PRO_6000, family="rtx-pro-6000",
-                 aliases=("nvidia-rtx-pro-6000",)),
+                 aliases=("nvidia-rtx-pro-6000", "rtx-pro-server-6000")),
 )  # fmt: skip
 
 

@@ -132,6 +132,8 @@ def test_cards_without_nvlink_have_none() -> None:
         ("b200", {"b200-sxm6-180gb"}),
         ("rtx-pro-6000",
          {"rtx-pro-6000-workstation", "rtx-pro-6000-max-q", "rtx-pro-6000-server"}),
+        ("RTX PRO Server 6000", {"rtx-pro-6000-server"}),
+        ("nvidia-tesla-t4-vws", {"t4"}),
         ("RTX4090", {"rtx-4090"}),
         ("4090", {"rtx-4090"}),
         ("3080ti", {"rtx-3080-ti"}),
