@@ -437,16 +437,18 @@ class WalltimeTooShort(Reason):
 
 @dataclass(frozen=True, slots=True)
 class WaitingForGpus(Reason):
-    """It fits, others hold the devices; ``start_p50_in_s`` is expected."""
+    """It fits, others hold the devices; ``start_p50_in_s`` is expected. ``lacking`` says what it
+    is where GPUs would be free."""
 
     code: ClassVar[str] = "waiting_for_gpus"
     pool: str
     start_p50_in_s: float
     ahead: int
+    lacking: str = ""
 
     def __str__(self) -> str:
         return (
-            f"waits for GPUs in {self.pool}, expected in"
+            f"waits for {self.lacking or 'GPUs'} in {self.pool}, expected in"
             f" {format_duration(round(self.start_p50_in_s))} ({self.ahead} ahead)"
         )
 

@@ -2,33 +2,89 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hybrid.domain.ids import PoolName
 from hybrid.domain.reasons import Reason, WaitingForGpus, WaitingForInstance
 from hybrid.planning.classes import JobClass
 from hybrid.planning.parting import either, table_of
-from hybrid.planning.workspace import Workspace
+from hybrid.planning.timeline import Timeline
+from hybrid.planning.workspace import NodeType, Workspace
 
 _Supply = tuple[int, bool, tuple[str, ...]]
 """Instances of a profile in a pool, whether there is room for another, and where."""
 
 
-class Awaited:
-    """Of one plan; what pools have of a profile is counted once."""
+_CORES, _MEMORY = "CPU cores", "memory"
+_SLACK = 1e-9
 
-    def __init__(self, ws: Workspace) -> None:
+_Idle = tuple[NodeType, int, float, float]
+"""A node that has GPUs free now: its type, their mask, and what is free of cores and memory."""
+
+
+class Awaited:
+    """Of one plan, whose runs and reservations are in ``lines``; what pools have of a profile, and
+    what they lack beside free GPUs, is counted once."""
+
+    def __init__(self, ws: Workspace, lines: Sequence[Timeline]) -> None:
         self._ws = ws
+        self._lines = lines
         self._supplies: dict[tuple[int, PoolName], _Supply] = {}
+        self._idle: dict[PoolName, list[_Idle]] = {}
+        self._scarce: dict[tuple[int, PoolName], str] = {}
 
     def reason(self, cls: JobClass, pool: PoolName, p50_s: float, ahead: int) -> Reason:
         """Why a job is not running yet that is to start later in an owned pool."""
         profile = cls.need.mig_profile
         if profile is None:
-            return WaitingForGpus(pool, p50_s, ahead)
+            return WaitingForGpus(pool, p50_s, ahead, self._lacking(cls, pool))
         key = (cls.need_index, pool)
         supply = self._supplies.get(key)
         if supply is None:
             supply = self._supplies[key] = self._supply(cls, pool, profile)
         return WaitingForInstance(pool, p50_s, ahead, profile, *supply)
+
+    def _lacking(self, cls: JobClass, pool: PoolName) -> str:
+        """What the job lacks in the pool, where that is not GPUs: cores or memory beside as many
+        GPUs as it wants, free now on a machine that fits."""
+        key = (cls.need_index, pool)
+        found = self._scarce.get(key)
+        if found is None:
+            found = self._scarce[key] = self._lacking_of(cls, pool)
+        return found
+
+    def _lacking_of(self, cls: JobClass, pool: PoolName) -> str:
+        need = cls.need
+        if need.gpus == 0:
+            return "room"
+        idle = self._idle_nodes(pool)
+        # hot: mostly there is enough of both everywhere
+        if all(cpus >= need.cpus and gib >= need.host_memory_gib for _, _, cpus, gib in idle):
+            return ""
+        lacking = ""
+        for type_, mask, cpus, memory_gib in idle:
+            fits = self._ws.usable_fits(cls, type_)
+            if not isinstance(fits, tuple):
+                continue
+            if not any((mask & fit.allowed).bit_count() >= need.gpus for fit in fits):
+                continue
+            if cpus < need.cpus:
+                lacking = _CORES
+            elif memory_gib < need.host_memory_gib:
+                lacking = lacking or _MEMORY
+            else:
+                return ""  # there would be room: another job has it reserved
+        return lacking
+
+    def _idle_nodes(self, pool: PoolName) -> list[_Idle]:
+        found = self._idle.get(pool)
+        if found is None:
+            found = self._idle[pool] = [
+                (view.type, line.masks[0], line.cpus[0] + _SLACK, line.memory[0] + _SLACK)
+                for view, line in zip(self._ws.nodes, self._lines, strict=True)
+                if line.masks[0] and view.type.pool == pool and not view.type.held
+            ]
+        return found
 
     def _supply(self, cls: JobClass, pool: PoolName, profile: str) -> _Supply:
         count = 0

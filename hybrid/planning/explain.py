@@ -48,7 +48,7 @@ class Explainer:
         self.outcome = outcome
         self.options = Alternatives(ws, cloud, outcome)
         self._ahead = self._count_ahead()
-        self._awaited = Awaited(ws)
+        self._awaited = Awaited(ws, outcome.schedule.lines)
 
     def decisions(self) -> tuple[Decision, ...]:
         """One for every live job, by id."""
