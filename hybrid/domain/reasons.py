@@ -330,15 +330,16 @@ class OverJobCost(Reason):
 
 @dataclass(frozen=True, slots=True)
 class NotWorthIt(Reason):
-    """Possible, but dearer than what was chosen (or by less than the policy's margin cheaper)."""
+    """Possible, but dearer than what was chosen (or cheaper, and why that is not enough)."""
 
     code: ClassVar[str] = "not_worth_it"
     dearer_by_micros: int
     than: str
+    although: str = "within the margin"
 
     def __str__(self) -> str:
         if self.dearer_by_micros < 0:
-            return f"${cents(-self.dearer_by_micros)} cheaper than {self.than}, within the margin"
+            return f"${cents(-self.dearer_by_micros)} cheaper than {self.than}, {self.although}"
         return f"${cents(self.dearer_by_micros)} dearer than {self.than}"
 
 

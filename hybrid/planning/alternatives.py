@@ -262,16 +262,19 @@ class Alternatives:
         return reason
 
     def held(
-        self, waiting: Waiting, adoption: Adoption | None, start: Start | None
+        self, waiting: Waiting, adoption: Adoption | None, start: Start | None, *, chosen: bool
     ) -> Iterator[Alternative]:
-        """Cloud machines that are held or asked for already."""
+        """Cloud machines that are held or asked for already; ``chosen`` if the job awaits them."""
         if adoption is not None:
             claim = adoption.claims[0]
             word = "held" if adoption.machines else "asked for"
-            yield self.priced(
-                f"claim:{claim.id}", _held_label(word, adoption.claims), adoption.priced
-            )
-        elif start is not None and start.type.held:
+            option = awaited_option(waiting, adoption) if chosen else f"claim:{claim.id}"
+            yield self.priced(option, _held_label(word, adoption.claims), adoption.priced)
+        if (
+            start is not None
+            and start.type.held
+            and not _is_of(adoption, chosen_option(start, self.ws))
+        ):
             found = self.ws.fits_of(waiting.cls, start.type)
             if isinstance(found, Reason):
                 return
@@ -390,13 +393,34 @@ def cheapest(options: Iterable[Alternative]) -> Alternative | None:
     return min(open_ones, key=lambda a: (a.total_micros, a.option), default=None)
 
 
-def better_words(mine_micros: int, other_micros: int, other: str) -> str:
-    """How much an option is better than another one, of their totals as they are shown."""
+def although(option: str) -> str:
+    """Why an option is kept although another one is cheaper: what is there already is not given up
+    for what would have to be got or waited for."""
+    if option == STAY:
+        return "but it runs there already"
+    return "but that was asked for already" if option.startswith("claim:") else "within the margin"
+
+
+def better_words(mine_micros: int, other_micros: int, other: str, option: str = "") -> str:
+    """How much an ``option`` is better than another one, of their totals as they are shown."""
     difference = whole_cents(other_micros) - whole_cents(mine_micros)
     usd = f"${abs(difference) // 100}.{abs(difference) % 100:02d}"
     if difference < 0:
-        return f"; {other} would be {usd} cheaper, within the margin"
+        return f"; {other} would be {usd} cheaper, {although(option)}"
     return f"; {usd} better than {other}"
+
+
+def awaited_option(waiting: Waiting, adoption: Adoption) -> str:
+    """How alternatives name the machines that a job waits for: as when it chose them, if they were
+    asked for on its account, so that no new row is written for it."""
+    claim = adoption.claims[0]
+    mine = claim.job_id == waiting.job_id
+    return f"offer:{claim.offer.id}" if mine else f"claim:{claim.id}"
+
+
+def _is_of(adoption: Adoption | None, option: str) -> bool:
+    """Whether an option is one of the machines that a job waits for."""
+    return adoption is not None and any(option == f"claim:{c.id}" for c in adoption.claims)
 
 
 def chosen_option(start: Start, ws: Workspace) -> str:

@@ -25,6 +25,7 @@ from hybrid.planning.adopt import Adoption
 from hybrid.planning.alternatives import (
     STAY,
     Alternatives,
+    awaited_option,
     better_words,
     cheapest,
     chosen_option,
@@ -170,12 +171,17 @@ class Explainer:
         preemption = outcome.preemptions.get(id_)
         if preemption is not None:
             home = preemption.instead
+        awaits = placed is None and preemption is None and burst is None
         own = (
             *self.options.preempting(preemption),
             *self.options.homes(waiting, home, stays=burst is None and adoption is None),
-            *self.options.held(waiting, adoption, home),
+            *self.options.held(waiting, adoption, home, chosen=awaits),
         )
-        alternatives = (*own, *self.options.clouds(waiting, burst))
+        clouds = self.options.clouds(waiting, burst)
+        if adoption is not None and awaits:  # the machine asked for bears the name of its offer
+            named = awaited_option(waiting, adoption)
+            clouds = tuple(one for one in clouds if one.option != named)
+        alternatives = (*own, *clouds)
         if placed is not None:
             return self._placed(waiting, *placed, alternatives)
         if preemption is not None:
@@ -183,7 +189,7 @@ class Explainer:
         if burst is not None:
             return self._burst(waiting, burst, alternatives)
         if adoption is not None:
-            return self._coming(id_, adoption, alternatives)
+            return self._coming(waiting, adoption, alternatives)
         if waiting.ready_at > self.ws.now:
             job = self.ws.snapshot.jobs[id_]
             backing = self.ws.snapshot.held_back.get(id_) or BackingOff(
@@ -234,15 +240,14 @@ class Explainer:
         return self._decision(id_, Verdict.PREEMPT, sentence, chosen, alternatives)
 
     def _coming(
-        self, id_: JobId, adoption: Adoption, alternatives: tuple[Alternative, ...]
+        self, waiting: Waiting, adoption: Adoption, alternatives: tuple[Alternative, ...]
     ) -> Decision:
         names = tuple(str(claim.id) for claim in adoption.claims)
         reason = WaitingForMachine(names, adoption.ready_in_s)
-        # the same choice as when the machine was asked for, so no new row is written for it
-        chosen = f"offer:{adoption.claims[0].offer.id}"
-        if adoption.claims[0].job_id != id_:
-            chosen = f"claim:{names[0]}"
-        return self._decision(id_, Verdict.BURST, str(reason), chosen, alternatives, reason)
+        chosen = awaited_option(waiting, adoption)
+        return self._decision(
+            waiting.job_id, Verdict.BURST, str(reason), chosen, alternatives, reason
+        )
 
     def _in_line(self, waiting: Waiting, start: Start, later_s: float) -> Decision:
         """A job that waits for owned GPUs and nothing else, until ``start`` or so much later. Hot:
@@ -333,7 +338,7 @@ class Explainer:
         other = cheapest(a for a in alternatives if a.option != chosen)
         if mine is None or other is None:
             return ""
-        return better_words(mine.total_micros, other.total_micros, other.label)
+        return better_words(mine.total_micros, other.total_micros, other.label, chosen)
 
     def _decision(
         self,

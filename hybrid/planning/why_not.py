@@ -25,7 +25,7 @@ from hybrid.domain.reasons import (
 )
 from hybrid.domain.run import Run, RunState
 from hybrid.domain.snapshot import Snapshot
-from hybrid.planning.alternatives import STAY, Alternatives
+from hybrid.planning.alternatives import STAY, Alternatives, although
 from hybrid.planning.choices import Waiting
 from hybrid.planning.cloud import deadline_refusal
 from hybrid.planning.explain import Explainer
@@ -214,5 +214,5 @@ class _Asked:
         """The option, with what refuses it, or else by how much it is dearer than the choice."""
         if refused is None and self.chosen is not None and option.option != self.chosen.option:
             dearer = option.total_micros - self.chosen.total_micros
-            refused = NotWorthIt(dearer, self.chosen.label)
+            refused = NotWorthIt(dearer, self.chosen.label, although(self.chosen.option))
         return replace(option, refused=refused)
