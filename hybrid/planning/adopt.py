@@ -139,13 +139,9 @@ def schedule_of(
             start = schedule.find(replace(job, now_only=True, machines=adoption.machines))
             if start is not None:
                 schedule.take(start, job.cls)
-    return schedule.run(
-        job
-        for job in urgent_first(ws, waiting)
-        if job.job_id not in leave_out
-        and job.job_id not in schedule.starts
-        and (job.job_id not in adoptions or adoptions[job.job_id].machines)
-    )
+    coming = {id_ for id_, adoption in adoptions.items() if not adoption.machines}
+    elsewhere = {*leave_out, *coming, *schedule.starts.found}
+    return schedule.run(job for job in urgent_first(ws, waiting) if job.job_id not in elsewhere)
 
 
 def _adoption(ws: Workspace, cls: JobClass, claims: tuple[Claim, ...]) -> Adoption | None:

@@ -344,7 +344,9 @@ class Bursting:
                     continue  # it has its slot already
             else:
                 continue
-            late = replace(waiting, limit_micros=float(micros - margin), now_only=True)
+            late = Waiting(
+                waiting.job_id, waiting.cls, waiting.ready_at, float(micros - margin), now_only=True
+            )
             start = self.schedule.find(late)
             if start is None or home_micros(self.ws, waiting, start) == _NEVER:
                 continue

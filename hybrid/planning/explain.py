@@ -48,16 +48,28 @@ class Explainer:
         self.cloud = cloud
         self.outcome = outcome
         self.options = Alternatives(ws, cloud, outcome)
-        self._ahead = self._count_ahead()
         self._awaited = Awaited(ws, outcome.schedule.lines)
+        self._chosen = frozenset(
+            {*outcome.bursts, *outcome.placed, *outcome.adoptions, *outcome.preemptions}
+        )
+        """Jobs that do not just wait in line."""
 
     def decisions(self) -> tuple[Decision, ...]:
         """One for every live job, by id."""
         found: dict[JobId, Decision] = {}
+        served: dict[PoolName, int] = {}
+        """How many of those before wait for each pool."""
+        wait_of, now = self.outcome.schedule.starts.wait, self.ws.now
         for waiting in self.outcome.waiting:
+            wait, ahead = wait_of(waiting.job_id), 0
+            if wait is not None and wait[0].at + wait[1] > now:
+                pool = wait[0].type.pool
+                ahead = served.get(pool, 0)
+                served[pool] = ahead + 1
             if waiting.job_id not in self.ws.run_of:
-                found[waiting.job_id] = self._pending(waiting)
-        for job_id, job in self.ws.snapshot.jobs.items():
+                found[waiting.job_id] = self._pending(waiting, wait, ahead)
+        jobs = self.ws.snapshot.jobs
+        for job_id, job in jobs.items():
             if job_id in found:
                 continue
             refused = self.ws.refused.get(job_id)
@@ -71,7 +83,7 @@ class Explainer:
             else:
                 # its run has ended and the job follows at the next look at the facts
                 found[job_id] = self._decision(job_id, Verdict.STAY, "its run has ended", "")
-        return tuple(found[job_id] for job_id in sorted(found))
+        return tuple([found[job_id] for job_id in sorted(jobs)])
 
     # --- jobs that run ------------------------------------------------------------------------
 
@@ -147,23 +159,21 @@ class Explainer:
 
     # --- jobs that wait -----------------------------------------------------------------------
 
-    def _pending(self, waiting: Waiting) -> Decision:
+    def _pending(self, waiting: Waiting, wait: tuple[Start, float] | None, ahead: int) -> Decision:
+        """``wait`` is its start, or the one that it follows, and how much later it is; ``ahead``
+        how many that wait for the same pool are served before it."""
         id_, outcome = waiting.job_id, self.outcome
+        if (
+            wait is not None
+            and id_ not in self._chosen
+            and waiting.cls.deadline_at is None
+            and not wait[0].type.held
+            and waiting.ready_at <= self.ws.now
+        ):
+            return self._in_line(waiting, *wait, ahead)
         burst = outcome.bursts.get(id_)
         placed = outcome.placed.get(id_)
         adoption = outcome.adoptions.get(id_)
-        wait = outcome.schedule.starts.wait(id_)
-        if (
-            wait is not None
-            and burst is None
-            and placed is None
-            and adoption is None
-            and waiting.cls.deadline_at is None
-            and not wait[0].type.held
-            and id_ not in outcome.preemptions
-            and waiting.ready_at <= self.ws.now
-        ):
-            return self._in_line(waiting, *wait)
         start = outcome.schedule.starts.get(id_)
         home = burst.instead if burst is not None else start
         if placed is not None:
@@ -198,7 +208,7 @@ class Explainer:
             return self._decision(id_, Verdict.WAIT, str(backing), "", alternatives, backing)
         if start is None:
             return self._nowhere(waiting, alternatives)
-        return self._waits(waiting, start, own, alternatives)
+        return self._waits(waiting, start, ahead, own, alternatives)
 
     def _placed(
         self, waiting: Waiting, start: Start, run: Run, alternatives: tuple[Alternative, ...]
@@ -249,29 +259,26 @@ class Explainer:
             waiting.job_id, Verdict.BURST, str(reason), chosen, alternatives, reason
         )
 
-    def _in_line(self, waiting: Waiting, start: Start, later_s: float) -> Decision:
+    def _in_line(self, waiting: Waiting, start: Start, later_s: float, ahead: int) -> Decision:
         """A job that waits for owned GPUs and nothing else, until ``start`` or so much later. Hot:
         most jobs of a long queue do."""
         wait_s = start.wait.mean_s + later_s
         p50_s, p90_s = p50_p90(wait_s, start.wait.sd_s)
         chosen, options, better = self.options.in_line(waiting, start, wait_s, p50_s, p90_s)
-        reason = self._awaits(waiting, start, p50_s)
+        reason = self._awaited.reason(waiting.cls, start.type.pool, p50_s, ahead)
         sentence = f"{reason}{better}"
         return self._decision(waiting.job_id, Verdict.WAIT, sentence, chosen, options, reason)
-
-    def _awaits(self, waiting: Waiting, start: Start, p50_s: float) -> Reason:
-        ahead = self._ahead.get(waiting.job_id, 0)
-        return self._awaited.reason(waiting.cls, start.type.pool, p50_s, ahead)
 
     def _waits(
         self,
         waiting: Waiting,
         start: Start,
+        ahead: int,
         own: tuple[Alternative, ...],
         alternatives: tuple[Alternative, ...],
     ) -> Decision:
         chosen = chosen_option(start, self.ws)
-        reason = self._awaits(waiting, start, start.wait.p50_s)
+        reason = self._awaited.reason(waiting.cls, start.type.pool, start.wait.p50_s, ahead)
         away = self.options.cheapest_cloud(waiting)
         against = self._against(chosen, own if away is None else (*own, away))
         sentence = f"{reason}{against}{self._late(waiting, start)}"
@@ -359,20 +366,6 @@ class Explainer:
             alternatives=alternatives,
             reason=reason,
         )
-
-    def _count_ahead(self) -> dict[JobId, int]:
-        """How many jobs that wait for the same pool are served before each."""
-        ahead: dict[JobId, int] = {}
-        counts: dict[PoolName, int] = {}
-        starts, now = self.outcome.schedule.starts, self.ws.now
-        for waiting in self.outcome.waiting:
-            wait = starts.wait(waiting.job_id)
-            if wait is None or wait[0].at + wait[1] <= now:
-                continue
-            pool = wait[0].type.pool
-            ahead[waiting.job_id] = counts.get(pool, 0)
-            counts[pool] = ahead[waiting.job_id] + 1
-        return ahead
 
 
 def _places(run: Run) -> str:

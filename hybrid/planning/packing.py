@@ -75,7 +75,9 @@ class Packing:
                     heapq.heappush(heap.entries, (score, node))
         heap.seen = len(log)
         aside = []
-        wanted = frozenset(choice.members)
+        wanted = None  # hot: all of the type's nodes, but for jobs that avoid some
+        if len(choice.members) < len(self._ws.members[type_index]):
+            wanted = frozenset(choice.members)
         last = None
         try:
             while heap.entries:
@@ -84,7 +86,7 @@ class Packing:
                     continue
                 last = entry
                 aside.append(entry)
-                if entry[1] in wanted:
+                if wanted is None or entry[1] in wanted:
                     yield entry
         finally:
             for entry in aside:

@@ -278,6 +278,8 @@ class Schedule:
                     fitting.append((score, start))
                 else:
                     refusals.by_node[node] = run_s
+            if len(fitting) == 1:
+                return fitting[0]
             if fitting:
                 return min(fitting, key=lambda one: self._out_of_step(one[1]))
             if not kept:
