@@ -25,6 +25,7 @@ from hybrid.planning.fit import (
     stated_speed,
 )
 from policies.document import PolicyDocument
+from policies.fairshare import demand_gpus
 from policies.priority import value_micros_per_hour
 
 
@@ -41,22 +42,24 @@ class JobClass:
     work: Duration
     whole_work: Duration
     value_micros_per_hour: int
+    demand_gpus: float
+    """Its dominant resource, as its team's share counts it."""
     deadline_at: float | None
     run_time_known: bool
     learned: LearnedSpeeds
     home_only: bool = False
     """It comes home: machines in clouds are no option."""
+    value_per_s: float = field(init=False)
+    """Micro-dollars that a second's delay costs."""
     _speeds: dict[tuple[str, float], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.value_per_s = self.value_micros_per_hour / 3600.0
 
     @property
     def avoid(self) -> frozenset[NodeId]:
         """Nodes on which it has failed."""
         return frozenset(self.sample.avoid_nodes)
-
-    @property
-    def value_per_s(self) -> float:
-        """Micro-dollars that a second's delay costs."""
-        return self.value_micros_per_hour / 3600.0
 
     @property
     def total_gpus(self) -> float:
@@ -197,6 +200,7 @@ class Classes:
             work=work_left(job, self._learned, stated_speed=pace),
             whole_work=total_work(job.spec, self._learned, stated_speed=pace),
             value_micros_per_hour=value_micros_per_hour(job, self._policy),
+            demand_gpus=demand_gpus(job.spec.resources, self._policy),
             deadline_at=job.spec.deadline_at,
             run_time_known=job.spec.expected_runtime is not None
             or job.spec.family in self._learned.work_s,

@@ -79,8 +79,9 @@ class Cloud:
         self._rankings: dict[int, _Ranking] = {}
         self._searches: dict[int, _Search] = {}
         self._taken = self._given_back = 0
-        self._refused_under = ws.committed
+        self._judged_under = ws.committed
         self._ceilings: dict[tuple[int, int], Reason | None] = {}
+        self._rooms: dict[tuple[int, float], NDArray[np.bool_]] = {}
         self.openings = Openings(ws, self.book.classes)
         self.deadlines = DeadlineWays(ws, self._ways)
         self._columns()
@@ -117,7 +118,16 @@ class Cloud:
 
     def _room(self, cls: JobClass, nodes: int) -> NDArray[np.bool_]:
         """Which offers have room for so many machines under all ceilings and budgets, as far as
-        prices tell: what this refuses, ``obtainable`` refuses too."""
+        prices tell: what this refuses, ``obtainable`` refuses too. Hot: the answer is the same for
+        all classes with as much money until more is committed."""
+        self._forget_what_changed()
+        key = nodes, self.ws.free_micros(cls.sample)
+        found = self._rooms.get(key)
+        if found is None:
+            found = self._rooms[key] = self._room_for(*key)
+        return found
+
+    def _room_for(self, nodes: int, money: float) -> NDArray[np.bool_]:
         ws, committed = self.ws, self.ws.committed
         overall = ws.policy.burst.ceilings
         machines = math.inf if overall.machines is None else overall.machines - committed.machines
@@ -131,7 +141,6 @@ class Cloud:
             rate = committed.micros_per_hour_by_pool.get(name, 0)
             per_hour = min(to_micros(limits.usd_per_hour) - rate, most)
             left[position] = per_hour if min(free, machines) >= nodes else -1.0
-        money = ws.free_micros(cls.sample)
         room: NDArray[np.bool_] = (self._ceiling * nodes <= left[self._pool]) & (
             self._hold * nodes <= money
         )
@@ -216,16 +225,20 @@ class Cloud:
     def _ceiling_refusal(self, offers: OfferClass, nodes: int) -> Reason | None:
         """Hot: the report asks for each class of jobs, and the answer is the same for all until
         more is committed."""
-        committed = self.ws.committed
-        if self._refused_under is not committed:
-            self._refused_under = committed
-            self._ceilings.clear()
+        self._forget_what_changed()
         key = (offers.index, nodes)
         if key not in self._ceilings:
             self._ceilings[key] = burst_rules.ceiling(
-                nodes, offers.offer, offers.pool, self.ws.policy, committed
+                nodes, offers.offer, offers.pool, self.ws.policy, self.ws.committed
             )
         return self._ceilings[key]
+
+    def _forget_what_changed(self) -> None:
+        """What was judged by other machines than are committed now."""
+        if self._judged_under is not self.ws.committed:
+            self._judged_under = self.ws.committed
+            self._ceilings.clear()
+            self._rooms.clear()
 
     def take(self, option: CloudOption, offer: Offer, job: Job) -> int:
         """Count the machines and the money of a choice; returns what is held."""
@@ -263,11 +276,11 @@ class Cloud:
         too_long = cls.too_long(fit)
         if too_long is not None:
             return CloudOption(offers, too_long, cls)
-        refused = spot_rules.refusal(
-            job, offers.offer, checkpoint_time_s(ws, cls, offers.pool), ws.policy
-        )
-        if refused is not None:
-            return CloudOption(offers, refused, cls)
+        if offers.offer.market is Market.SPOT:
+            save_s = checkpoint_time_s(ws, cls, offers.pool)
+            refused = spot_rules.refusal(job, offers.offer, save_s, ws.policy)
+            if refused is not None:
+                return CloudOption(offers, refused, cls)
         time = cloud_time(
             ws,
             cls,

@@ -46,6 +46,9 @@ class _Place:
     tier: int
     bucket: int
     within: tuple[float, float, str]
+    group: tuple[int, float] = (0, 0.0)
+    """Its tier, and its bucket there. Overdue jobs share none: only how long they are overdue
+    counts among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +73,25 @@ class Ranking:
         usage_gpu_s: Mapping[str, float],
         *,
         predicted_s: Mapping[JobId, float] = _NOTHING,
+        demand: Mapping[JobId, float] = _NOTHING,
         team_gpus: Mapping[str, int] = _NOBODY,
         no_slack: Collection[JobId] = (),
     ) -> None:
         """``usage_gpu_s`` is each team's decayed usage; ``predicted_s`` expected run times (where
-        there is none: the job's own ``expected_runtime``, else its walltime); ``team_gpus`` the
-        local GPUs each team holds now, for guarantees; ``no_slack`` the jobs that meet their
-        deadline only if they are served now."""
+        there is none: the job's own ``expected_runtime``, else its walltime); ``demand`` what jobs
+        take in GPU equivalents (where there is none it is worked out); ``team_gpus`` the local GPUs
+        each team holds now, for guarantees; ``no_slack`` the jobs that meet their deadline only if
+        they are served now."""
         self._policy = policy
         self._usage = usage_gpu_s
         self._strategy = policy.scheduling.strategy
-        self._places = [_place(job, policy, now, predicted_s) for job in jobs]
+        self._places = [_place(job, policy, now, predicted_s, demand) for job in jobs]
         _guarantee(self._places, policy, team_gpus)
         late = frozenset(no_slack)
         for place in self._places:
             if place.tier > _NO_SLACK and place.job.id in late:
                 place.tier = _NO_SLACK
+            place.group = _group(place)
 
     @property
     def by_share(self) -> bool:
@@ -112,11 +118,11 @@ class Ranking:
     def ranks(self) -> dict[JobId, Rank]:
         """Where each job stands."""
         cost_decides = self._strategy in _COST_DECIDES
-        groups = sorted({(p.tier, _bucket(p)) for p in self._places})
+        groups = sorted({p.group for p in self._places})
         number = {group: position for position, group in enumerate(groups)}
         return {
             p.job.id: Rank(
-                number[p.tier, _bucket(p)],
+                number[p.group],
                 cost_decides and p.tier == _OTHERS,
                 p.job.team if self.by_share else "",
             )
@@ -135,43 +141,47 @@ class Ranking:
                 equals = ()
         if preferred and place.tier == _OTHERS and self._strategy in _COST_DECIDES:
             equals = (preferred.get(place.job.id, math.inf), *equals)
-        return (place.tier, _bucket(place), *equals, *place.within)
+        return (*place.group, *equals, *place.within)
 
 
 def served_first(
     first: Job, second: Job, policy: PolicyDocument, now: float, *, no_slack: Collection[JobId] = ()
 ) -> bool:
     """Whether ``first`` goes before ``second`` whatever their teams have used: by tier and rank."""
-    places = [_place(job, policy, now, _NOTHING) for job in (first, second)]
+    places = [_place(job, policy, now, _NOTHING, _NOTHING) for job in (first, second)]
     for place in places:
         if place.tier > _NO_SLACK and place.job.id in no_slack:
             place.tier = _NO_SLACK
-    before, after = ((place.tier, _bucket(place)) for place in places)
+    before, after = (_group(place) for place in places)
     return before < after
 
 
 def _place(
-    job: Job, policy: PolicyDocument, now: float, predicted_s: Mapping[JobId, float]
+    job: Job,
+    policy: PolicyDocument,
+    now: float,
+    predicted_s: Mapping[JobId, float],
+    demand: Mapping[JobId, float],
 ) -> _Place:
     spec = job.spec
     rank = effective_rank(job, policy, now)
     runtime_s = predicted_s.get(job.id)
     if runtime_s is None:
         runtime_s = spec.walltime if spec.expected_runtime is None else spec.expected_runtime
+    gpus = demand.get(job.id)
     return _Place(
         job=job,
         rank=rank,
         runtime_s=runtime_s,
-        demand_gpus=demand_gpus(spec.resources, policy),
+        demand_gpus=demand_gpus(spec.resources, policy) if gpus is None else gpus,
         tier=_OVERDUE if rank >= policy.top_rank else _OTHERS,
         bucket=math.floor(rank / policy.fair_share.rank_bucket),
         within=(-rank, job.submitted_at, job.id),
     )
 
 
-def _bucket(place: _Place) -> float:
-    """Overdue jobs share no bucket: there only how long they are overdue counts."""
-    return -place.rank if place.tier == _OVERDUE else -place.bucket
+def _group(place: _Place) -> tuple[int, float]:
+    return place.tier, -place.rank if place.tier == _OVERDUE else -place.bucket
 
 
 def _delay(place: _Place, policy: PolicyDocument) -> tuple[float, float]:
@@ -212,7 +222,7 @@ def _by_share(
     shares grow, each team's jobs in the order in which they stand."""
     usage = dict(usage_gpu_s)
     weight = {team: policy.team(team).weight for team in {p.job.team for p in places}}
-    for _, members in groupby(places, key=lambda p: (p.tier, _bucket(p))):
+    for _, members in groupby(places, key=lambda p: p.group):
         bucket = list(members)
         queues: dict[str, list[_Place]] = {}
         for place in bucket:

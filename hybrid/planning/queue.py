@@ -82,7 +82,8 @@ def queue(ws: Workspace) -> Queue:
         if not run.claim_ids:
             held = job.spec.resources.total_gpus
             team_gpus[job.team] = team_gpus.get(job.team, 0) + held
-    predicted = {job.id: ws.classes.of(job).work.mean_s for job in jobs}
+    classes = {job.id: ws.classes.of(job) for job in jobs}
+    predicted = {job_id: cls.work.mean_s for job_id, cls in classes.items()}
     predicted.update({job_id: waiting.cls.work.mean_s for job_id, waiting in coming.items()})
     ranking = Ranking(
         jobs,
@@ -90,6 +91,7 @@ def queue(ws: Workspace) -> Queue:
         ws.now,
         usage,
         predicted_s=predicted,
+        demand={job_id: cls.demand_gpus for job_id, cls in classes.items()},
         team_gpus=team_gpus,
         no_slack=[
             job.id
@@ -97,7 +99,7 @@ def queue(ws: Workspace) -> Queue:
             if job.spec.deadline is not None and no_slack(ws, job, predicted[job.id])
         ],
     )
-    waiting = {job.id: Waiting(job.id, ws.classes.of(job), _ready_at(ws, job)) for job in pending}
+    waiting = {job.id: Waiting(job.id, classes[job.id], _ready_at(ws, job)) for job in pending}
     waiting.update(coming)
     return Queue(ranking, waiting)
 
