@@ -30,7 +30,7 @@ def jobs(found: Iterable[said.JobLine], *, empty: str = "no jobs") -> Any:
                 job.priority,
                 ago(job.submitted_at, now),
                 dollars(job.cost_usd),
-                why(job),
+                why(job, now),
             )
             for job in found
         ),
@@ -43,13 +43,22 @@ def gang(job: said.JobLine) -> str:
     return str(job.gpus) if job.nodes == 1 else f"{job.nodes}×{job.gpus}"
 
 
-def why(job: said.JobLine) -> str:
-    """Why a job is where it is, in one line."""
+_FRESH = timedelta(minutes=1)
+"""So old what was decided tells its times well enough."""
+
+
+def why(job: said.JobLine, now: datetime | None = None) -> str:
+    """Why a job is where it is, in one line. What was decided is said anew only when it changes,
+    and the times in it are those of then."""
     if job.state.ended:
         return job.reason.partition("\n")[0].removesuffix("; its last lines:")
     if job.cancel_requested:
         return "being cancelled"
-    return "" if job.decision is None else job.decision.sentence
+    if job.decision is None:
+        return ""
+    now = now or datetime.now(UTC)
+    fresh = now - job.decision.at < _FRESH
+    return job.decision.sentence + ("" if fresh else f" (as of {ago(job.decision.at, now)})")
 
 
 def job(found: said.Job) -> Any:
@@ -62,7 +71,7 @@ def job(found: said.Job) -> Any:
             ("job", found.id),
             ("name", found.name),
             ("state", found.state),
-            ("why", found.reason if found.state.ended else why(found)),
+            ("why", found.reason if found.state.ended else why(found, now)),
             ("team, user", f"{found.team}, {found.user}"),
             ("priority", found.priority),
             ("command", command),

@@ -45,11 +45,28 @@ def words(line: str) -> list[str]:
 
 def test_a_listing_elsewhere_than_on_a_terminal_is_as_wide_as_it_is_and_without_colour() -> None:
     sentence = "waits for GPUs " * 30
-    decision = {"at": AT, "verdict": "wait", "sentence": sentence, "chosen": "", "reason": None}
+    decision = {
+        "at": datetime.now(UTC),
+        "verdict": "wait",
+        "sentence": sentence,
+        "chosen": "",
+        "reason": None,
+    }
     lines = text(views.jobs([said.JobLine.model_validate(job("pending", decision=decision))]))
     assert len(lines) == 2
     assert lines[1].endswith(sentence.rstrip())
     assert "\x1b" not in "".join(lines)
+
+
+def test_a_sentence_that_was_said_a_while_ago_says_so() -> None:
+    now = datetime.now(UTC)
+    said_of = {"verdict": "wait", "sentence": "waits, expected in 9m", "chosen": "", "reason": None}
+    lately, before = (
+        said.JobLine.model_validate(job("pending", decision={**said_of, "at": at}))
+        for at in (now - timedelta(seconds=30), now - timedelta(minutes=15))
+    )
+    assert views.why(lately, now) == "waits, expected in 9m"
+    assert views.why(before, now) == "waits, expected in 9m (as of 15m00s ago)"
 
 
 def test_a_listing_on_a_terminal_fits_it_and_has_colours(monkeypatch: pytest.MonkeyPatch) -> None:
