@@ -157,9 +157,10 @@ def explanation(found: said.Explanation) -> Any:
     under = f" under policy version {found.policy_version}" if found.policy_version else ""
     decided = "" if found.at is None else f", decided {ago(found.at)}{under}"
     about = f"({found.job_id}, {found.state}{decided})"
-    return stack(
-        line(_sentence(found.verdict, found.sentence)), options(found.alternatives), line(about)
-    )
+    told = _sentence(found.verdict, found.sentence)
+    if found.state.ended:  # the sentence is of the last time that anything was decided
+        told = f"The job has ended: it is {found.state}. What was decided last: {told}"
+    return stack(line(told), options(found.alternatives), line(about))
 
 
 def quote(found: said.Quote) -> Any:

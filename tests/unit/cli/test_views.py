@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hybrid.cli import money_views, place_views, policy_views, views
 from hybrid.cli.tables import write
 from hybrid.client import answers as said
+from hybrid.domain.job import JobState
 from hybrid.domain.money import to_usd
 from tests.doubles.answers import AT, job, run
 
@@ -150,6 +151,10 @@ def test_options_show_what_they_cost_or_what_refused_them() -> None:
     assert "at p90)" in lines[-4]
     assert words(lines[-3]) == ["local", "–", "–", "–", "too", "late"]
     assert lines[-1].startswith("(j, pending, decided ")
+    ended = found.model_copy(update={"state": JobState.SUCCEEDED})
+    assert text(views.explanation(ended))[0] == (
+        "The job has ended: it is succeeded. What was decided last: Bursts."
+    )
 
 
 MICROS = st.integers(-(10**9), 10**9)
