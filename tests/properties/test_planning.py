@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hybrid.domain.job import StopCause
-from hybrid.domain.plan import EndClaim, OpenClaim, Place, Stop
+from hybrid.domain.plan import EndClaim, OpenClaim, Place, Stop, Verdict
 from hybrid.domain.snapshot import Snapshot
 from hybrid.planning.lint import lint
 from hybrid.planning.planner import plan
@@ -171,12 +171,16 @@ def test_plans_are_clean_and_planning_again_changes_nothing(world: dict[str, Any
 def test_every_live_job_is_told_something_and_its_terms_add_up(world: dict[str, Any]) -> None:
     snapshot, policy = build(_without_share_mixups(world))
     made = plan(snapshot, policy, 1)
+    again = plan(apply_plan(snapshot, made), policy, 1)
     assert [d.job_id for d in made.decisions] == sorted(snapshot.jobs)
-    for decision in made.decisions:
+    for decision in (*made.decisions, *again.decisions):
         assert decision.sentence
         for alternative in decision.alternatives:
             assert alternative.terms or alternative.refused is not None
             assert alternative.total_micros == sum(t.micros for t in alternative.terms)
+        if decision.chosen and decision.verdict not in (Verdict.STOP, Verdict.RETURN):
+            priced = [one.option for one in decision.alternatives if one.terms]
+            assert priced.count(decision.chosen) == 1
 
 
 @given(worlds(), st.randoms(use_true_random=False))
