@@ -53,7 +53,7 @@ def adopt(
     """Which pending jobs have machines, or wait for some. Jobs that are ``leaving`` for other
     machines need none and are in nobody's way."""
     found: dict[JobId, Adoption] = {}
-    for job in waiting:
+    for job in waiting if ws.moved or ws.covering else ():
         moved = ws.moved.get(job.job_id)
         claims = ws.covering.get(job.job_id) if moved is None else (moved,)
         if claims is None:

@@ -4,7 +4,7 @@ that refused it."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from hybrid.domain.claim import Claim
@@ -165,10 +165,10 @@ class Alternatives:
                 )
                 late = None if stays else deadline_refusal(self.ws, cls, priced)
                 speed = self.speed(cls, start.model, start.replicas)
-                told = self.priced(f"pool:{name}", label, priced, refused=late, speed=speed)
-                p50_s, p90_s = start.wait.p50_p90_s
-                p90_at = self.ws.now + self._calibrated(name, p50_s, p90_s)
-                yield replace(told, start_p90_at=p90_at)
+                factor = self._p90_factor(name)
+                yield self.priced(
+                    f"pool:{name}", label, priced, speed=speed, refused=late, p90_factor=factor
+                )
             elif refused is not None:
                 yield refused
 
@@ -228,11 +228,8 @@ class Alternatives:
             0 if best is None else best.total_micros,
         )
 
-    def _calibrated(self, pool: PoolName, p50_s: float, p90_s: float) -> float:
-        """The p90 of a wait by what came of those told before."""
-        return max(p50_s, p90_s * self._p90_factor(pool))
-
     def _p90_factor(self, pool: PoolName) -> float:
+        """What the p90 of a wait for the pool is to be multiplied by."""
         return self.ws.snapshot.learned.wait_factor.get(pool, 1.0)
 
     def _local(self, cls: JobClass) -> tuple[tuple[PoolName, str, Alternative | None], ...]:
@@ -363,14 +360,17 @@ class Alternatives:
         members: int = 1,
         speed: str = "",
         refused: Reason | None = None,
+        p90_factor: float = 1.0,
     ) -> Alternative:
-        """An option with its cost and its instants."""
+        """An option with its cost and its instants; ``p90_factor`` is what came of the p90 of waits
+        told before."""
         now = self.ws.now
+        p50_s, p90_s = priced.start_in.p50_p90_s
         return Alternative(
             option=option,
             label=label,
-            start_p50_at=now + priced.start_in.p50_s,
-            start_p90_at=now + priced.start_in.p90_s,
+            start_p50_at=now + p50_s,
+            start_p90_at=now + max(p50_s, p90_s * p90_factor),
             finish_at=now + priced.finish_in.mean_s,
             terms=priced.terms,
             refused=refused,

@@ -71,14 +71,18 @@ class Relief:
             if start is not None and start.at > self._now:
                 instants.setdefault(start.type.pool, []).append(start.at)
                 values.setdefault(start.type.pool, []).append(job.cls.value_per_s)
-        for index, delay_s in zip(starts.leads, starts.delays_s, strict=True):
-            lead = self._leads[index]
-            pool = lead.start.type.pool
-            instants.setdefault(pool, []).append(lead.start.at + delay_s)
-            values.setdefault(pool, []).append(lead.cls.value_per_s)
+        leads = np.array(starts.leads, dtype=np.int64)
+        pools = [lead.start.type.pool for lead in self._leads]
+        at_of = np.array([lead.start.at for lead in self._leads])
+        value_of = np.array([lead.cls.value_per_s for lead in self._leads])
+        delays_s = np.array(starts.delays_s)
         found = {}
-        for pool, there in instants.items():
-            at, value = np.array(there), np.array(values[pool])
+        for pool in sorted({*instants, *pools}):
+            at, value = np.array(instants.get(pool, [])), np.array(values.get(pool, []))
+            if len(leads):
+                here = np.flatnonzero(np.array([name == pool for name in pools])[leads])
+                at = np.concatenate((at, at_of[leads[here]] + delays_s[here]))
+                value = np.concatenate((value, value_of[leads[here]]))
             order = np.lexsort((value, at))[::-1]
             found[pool] = -at[order], np.concatenate(([0.0], np.cumsum(value[order])))
         return found
