@@ -113,12 +113,16 @@ class Inventory(Wire):
     @model_validator(mode="after")
     def _links_are_between_the_gpus(self) -> Self:
         n = len(self.gpus)
-        if self.links_gbps and (
-            len(self.links_gbps) != n or any(len(row) != n for row in self.links_gbps)
-        ):
-            raise ValueError(f"links_gbps is not a {n} × {n} matrix")
-        if any(link < 0 for row in self.links_gbps for link in row):
-            raise ValueError("links_gbps holds a negative bandwidth")
+        if self.links_gbps and len(self.links_gbps) != n:
+            raise ValueError(f"links_gbps has {len(self.links_gbps)} rows, and there are {n} gpus")
+        for gpu, row in zip(self.gpus, self.links_gbps, strict=False):
+            if len(row) > n:
+                raise ValueError(f"link between {gpu.id} and device {n}: there is no device {n}")
+            if len(row) < n:
+                raise ValueError(f"link between {gpu.id} and {self.gpus[len(row)].id}: is missing")
+            for other, link in zip(self.gpus, row, strict=True):
+                if link < 0:
+                    raise ValueError(f"link between {gpu.id} and {other.id}: {link:g} is negative")
         if len({gpu.id for gpu in self.gpus}) != n:
             raise ValueError("two gpus have one id")
         return self

@@ -304,10 +304,26 @@ def test_the_job_of_a_run_is_read_from_its_id() -> None:
 
 def test_a_matrix_of_links_fits_its_gpus() -> None:
     gpu = WireGpu(id="GPU-0", index=0, model="h100", memory_gib=80)
-    with pytest.raises(ValueError, match="links_gbps is not a 1 × 1 matrix"):
+    with pytest.raises(ValueError, match="links_gbps has 2 rows, and there are 1 gpus"):
         Inventory(hostname="box", gpus=(gpu,), links_gbps=((0.0, 1.0), (1.0, 0.0)))
     with pytest.raises(ValueError, match="two gpus have one id"):
         Inventory(hostname="box", gpus=(gpu, gpu))
+
+
+@pytest.mark.parametrize(
+    ("links", "words"),
+    [
+        (((0.0, 1.0, 1.0), (1.0, 0.0, 1.0)), "link between g0 and device 2: there is no device 2"),
+        (((0.0, 1.0), (1.0,)), "link between g1 and g1: is missing"),
+        (((0.0, -1.0), (-1.0, 0.0)), "link between g0 and g1: -1 is negative"),
+    ],
+)
+def test_links_that_cannot_be_are_refused_with_the_pair_named(
+    links: tuple[tuple[float, ...], ...], words: str
+) -> None:
+    gpus = tuple(WireGpu(id=f"g{i}", index=i, model="l4", memory_gib=22) for i in range(2))
+    with pytest.raises(ValueError, match=words):
+        Inventory(hostname="box", gpus=gpus, links_gbps=links)
 
 
 def test_parted_gpus_travel_as_they_are_and_older_agents_tell_none() -> None:
