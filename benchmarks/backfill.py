@@ -44,7 +44,8 @@ WINDOW, QUICK_WINDOW = 1_200, 150
 COVERED_WANTED = (0.87, 0.93)
 
 POLICY = """
-scheduling: {strategy: shortest_predicted, width_exponent: -0.5, improve: false}
+scheduling: {strategy: shortest_predicted, width_exponent: -2, improve: false}
+aging: {per_hour: 8.4}
 priority_classes:
   normal: {max_wait: 30d}
 burst: {enabled: false}
@@ -97,16 +98,20 @@ class Told:
 
 
 def read_clusters(folder: Path, window: int) -> tuple[Cluster, ...]:
-    """All traces of the folder, by name. Raises ValueError when there is none."""
+    """All traces of the folder, by name. Raises ValueError when there is none, or two have the same
+    name."""
     traces: dict[str, tuple[TraceJob, ...]] = {}
     for archive in sorted(folder.glob("*.tar.gz")):
-        traces.update(read_archive(archive))
+        found = read_archive(archive)
+        for name in found.keys() & traces.keys():
+            raise ValueError(f"{archive}: another archive has a table {name} too; rename one")
+        traces.update(found)
     for table in sorted(folder.glob("philly-*.csv")):
         traces[table.stem] = read_table(table, MILLISECONDS)
-    found = tuple(_cluster(name, jobs, window) for name, jobs in sorted(traces.items()) if jobs)
-    if not found:
+    clusters = tuple(_cluster(name, jobs, window) for name, jobs in sorted(traces.items()) if jobs)
+    if not clusters:
         raise ValueError(f"{folder} holds no trace")
-    return found
+    return clusters
 
 
 def _cluster(name: str, jobs: Sequence[TraceJob], window: int) -> Cluster:

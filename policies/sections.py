@@ -48,8 +48,8 @@ class Scheduling(Written):
     )
     width_exponent: float = Field(
         default=0.5,
-        ge=-1,
-        le=1,
+        ge=-4,
+        le=4,
         description=(
             "How the GPUs of a job weigh in its turn under shortest_predicted: its expected run"
             " times GPUs to this power. Above 0 narrow jobs come first, which makes waits short;"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -129,6 +130,13 @@ def test_a_wide_job_is_a_gang_of_equal_parts(gpus: int, nodes: int, expected: Re
 def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no trace"):
         backfill.read_clusters(tmp_path, 0)
+
+
+def test_two_archives_with_a_table_of_one_name_are_refused(tmp_path: Path) -> None:
+    data = folder(tmp_path, [(0.0, 100.0, 1)])
+    shutil.copy(data / "some.tar.gz", data / "other.tar.gz")
+    with pytest.raises(ValueError, match=r"some\.tar\.gz: another archive has a table mine too"):
+        backfill.read_clusters(data, 0)
 
 
 # --- the figures --------------------------------------------------------------------------------

@@ -109,6 +109,8 @@ def test_below_zero_the_width_exponent_puts_wide_jobs_first():
     assert order(*jobs, text=text) == "cpus short wide long"
     text = "scheduling: {strategy: shortest_predicted, width_exponent: 0}"
     assert order(*jobs, text=text) == "cpus short long wide"
+    text = "scheduling: {strategy: shortest_predicted, width_exponent: -2}"
+    assert order(*jobs, text=text) == "wide short long cpus"
 
 
 def test_under_best_fit_the_widest_job_of_a_bucket_goes_first():
