@@ -34,7 +34,7 @@ from hybrid.planning.options import (
     local_terms,
 )
 from hybrid.planning.outcome import Outcome
-from hybrid.planning.preempt import Preemption
+from hybrid.planning.preempt import Preemption, Spared
 from hybrid.planning.return_home import stay_cost
 from hybrid.planning.workspace import Workspace
 
@@ -46,6 +46,9 @@ _JUDGED = 16
 
 STAY = "stay"
 """What is chosen for a run that goes on."""
+
+PREEMPT = "preempt"
+"""What options of taking the place of others begin with; ``preempt:POOL`` says where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +149,22 @@ class Alternatives:
             terms=priced.terms,
         )
 
-    def preempting(self, preemption: Preemption | None) -> Iterator[Alternative]:
-        """Taking the place of others, where that was chosen."""
+    def preempting(
+        self, preemption: Preemption | None, spared: Spared | None
+    ) -> Iterator[Alternative]:
+        """Taking the place of others, where that was chosen; else why not, where it was weighed."""
+        refused = None
+        if preemption is None and spared is not None:
+            preemption, refused = spared.weighed, spared.refused
         if preemption is not None:
             names = ", ".join(str(victim.job.id) for victim in preemption.victims)
+            label = f"in place of {names}"
             yield self.priced(
-                f"preempt:{preemption.pool}", f"in place of {names}", preemption.priced
+                f"{PREEMPT}:{preemption.pool}", label, preemption.priced, refused=refused
             )
+        elif spared is not None:
+            label = f"in place of {spared.protected or 'others'}"
+            yield Alternative(option=PREEMPT, label=label, refused=spared.refused)
 
     def homes(self, waiting: Waiting, start: Start | None, *, stays: bool) -> Iterator[Alternative]:
         """Owned pools: the one of ``start`` with its cost, the others that refuse."""

@@ -23,6 +23,7 @@ from hybrid.estimation.waits import p50_p90
 from hybrid.planning import failed_places
 from hybrid.planning.adopt import Adoption
 from hybrid.planning.alternatives import (
+    PREEMPT,
     STAY,
     Alternatives,
     awaited_option,
@@ -49,9 +50,8 @@ class Explainer:
         self.outcome = outcome
         self.options = Alternatives(ws, cloud, outcome)
         self._awaited = Awaited(ws, outcome.schedule.lines)
-        self._chosen = frozenset(
-            {*outcome.bursts, *outcome.placed, *outcome.adoptions, *outcome.preemptions}
-        )
+        chosen = (outcome.bursts, outcome.placed, outcome.adoptions, outcome.preemptions)
+        self._chosen: frozenset[JobId] = frozenset().union(*chosen, outcome.spared)
         """Jobs that do not just wait in line."""
 
     def decisions(self) -> tuple[Decision, ...]:
@@ -183,7 +183,7 @@ class Explainer:
             home = preemption.instead
         awaits = placed is None and preemption is None and burst is None
         own = (
-            *self.options.preempting(preemption),
+            *self.options.preempting(preemption, None if placed else outcome.spared.get(id_)),
             *self.options.homes(waiting, home, stays=burst is None and adoption is None),
             *self.options.held(waiting, adoption, home, chosen=awaits),
         )
@@ -241,7 +241,7 @@ class Explainer:
     def _preempts(
         self, id_: JobId, preemption: Preemption, alternatives: tuple[Alternative, ...]
     ) -> Decision:
-        chosen = f"preempt:{preemption.pool}"
+        chosen = f"{PREEMPT}:{preemption.pool}"
         names = ", ".join(str(victim.job.id) for victim in preemption.victims)
         against = self._against(chosen, alternatives)
         if preemption.reclaims:
@@ -289,10 +289,11 @@ class Explainer:
 
     def _nowhere(self, waiting: Waiting, alternatives: tuple[Alternative, ...]) -> Decision:
         id_ = waiting.job_id
-        refusals = [a.refused for a in alternatives if a.refused is not None]
+        places = [a for a in alternatives if not a.option.startswith(PREEMPT)]
+        refusals = [a.refused for a in places if a.refused is not None]
         clouds = [
             a.refused
-            for a in alternatives
+            for a in places
             if a.refused is not None
             and not a.option.startswith("pool:")
             and not isinstance(a.refused, HardwareMismatch)

@@ -10,7 +10,7 @@ from hybrid.planning.adopt import Adoption
 from hybrid.planning.burst import Burst
 from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.consolidate import Consolidation
-from hybrid.planning.preempt import Preemption
+from hybrid.planning.preempt import Preempting, Preemption, Spared
 from hybrid.planning.return_home import Homecoming
 from hybrid.planning.schedule import Schedule
 
@@ -25,11 +25,19 @@ class Outcome:
     adoptions: dict[JobId, Adoption] = field(default_factory=dict)
     placed: dict[JobId, tuple[Start, Run]] = field(default_factory=dict)
     preemptions: dict[JobId, Preemption] = field(default_factory=dict)
+    spared: dict[JobId, Spared] = field(default_factory=dict)
+    """Why jobs that may preempt do not, as last weighed."""
     homecomings: dict[RunId, Homecoming] = field(default_factory=dict)
     """What coming home was weighed at, for those that come and those that do not."""
     consolidations: dict[ClaimId, Consolidation] = field(default_factory=dict)
     """What giving up a machine for others was weighed at, whether or not that is done."""
     complete: bool = True
+
+    def preempted(self, found: Preempting) -> bool:
+        """Note what was decided for jobs that may preempt; whether any run stops for one."""
+        self.preemptions.update(found.chosen)
+        self.spared.update(found.spared)
+        return bool(found.chosen)
 
     def consolidation_of(self, run: Run) -> Consolidation | None:
         """What was weighed for the machine of a run."""

@@ -156,15 +156,15 @@ def choose_places(
     machine on its way. Whenever a run is stopped to make room, all is weighed anew."""
     while True:
         adoptions = adopt(ws, choices, outcome.waiting)
-        stopped = preempt(ws, choices, cloud, outcome.waiting, adoptions, ())
-        if stopped:
-            outcome.preemptions.update(stopped)
+        if outcome.preempted(preempt(ws, choices, cloud, outcome.waiting, adoptions, ())):
             continue
         bursting = Bursting(ws, choices, cloud, outcome.waiting, adoptions)
         bursting.choose()
         # some for whom a cloud was the better place have found it full
-        stopped = preempt(ws, choices, cloud, outcome.waiting, adoptions, bursting.bursts.keys())
-        outcome.preemptions.update(stopped)
+        leaving = bursting.bursts.keys()
+        stopped = outcome.preempted(
+            preempt(ws, choices, cloud, outcome.waiting, adoptions, leaving)
+        )
         if not stopped and not _unwanted_after_all(ws, choices, outcome, adoptions, bursting):
             break
         bursting.give_back()

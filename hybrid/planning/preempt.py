@@ -1,31 +1,30 @@
 """Preempt or burst: for a job that may preempt, the work others would lose is weighed in dollars
 against waiting and against a cloud machine.
 
-Victims by least lost value, on the node where the sum is least. The freed slots are not given away
-while their runs stop: the urgent job is first in its rank, and its reservation lies on them.
+The freed slots are not given away while their runs stop: the urgent job is first in its rank, and
+its reservation lies on them. What was weighed and not done is kept for the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
-from hybrid.domain.ids import JobId, RunId
-from hybrid.domain.job import Job, StopCause
+from hybrid.domain.ids import JobId
+from hybrid.domain.job import StopCause
 from hybrid.domain.plan import CostTerm, RowRef, Stop
+from hybrid.domain.reasons import NotWorthIt, Reason, Said
 from hybrid.domain.run import Run, RunState
-from hybrid.estimation.runtime import work_done
 from hybrid.estimation.waits import Duration
 from hybrid.planning.adopt import Adoption, schedule_of
 from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.fit import Fit
 from hybrid.planning.options import DELAY, LOST_WORK, Priced, cost_micros, local_terms
-from hybrid.planning.order import served_first
-from hybrid.planning.queue import no_slack
 from hybrid.planning.schedule import Schedule
-from hybrid.planning.timeline import Timeline
-from hybrid.planning.workspace import NodeType, NodeView, Workspace, job_ref, run_ref
+from hybrid.planning.victims import Victim, cheapest_on, victims_for
+from hybrid.planning.workspace import NodeType, Workspace, job_ref, run_ref
 from policies import burst as burst_rules
 from policies import preemption
 from policies.priority import class_of
@@ -33,21 +32,8 @@ from policies.priority import class_of
 MOST_JOBS = 16
 """Urgent jobs for which victims are looked for in one plan, first in the queue first."""
 
-
-@dataclass(frozen=True, slots=True)
-class Victim:
-    """A run that could be stopped: what it would cost, and what it would lose."""
-
-    run: Run
-    job: Job
-    terms: tuple[CostTerm, ...]
-    lost_gpu_hours: float
-    stop_s: float
-
-    @property
-    def micros(self) -> int:
-        """What stopping it costs."""
-        return sum(term.micros for term in self.terms)
+_TOO_LITTLE = Said("victims_hold_too_little", "all runs that may be stopped hold too little for it")
+_IN_VAIN = Said("preemption_in_vain", "the room would go to jobs before it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +50,24 @@ class Preemption:
     """Its team takes back what it is guaranteed, whatever waiting would cost."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """A job that may preempt and does not: what was weighed, where it came so far, and why not.
+    ``protected`` is the job of which the reason speaks, if it speaks of one."""
+
+    refused: Reason
+    weighed: Preemption | None = None
+    protected: JobId | None = None
+
+
+@dataclass(slots=True)
+class Preempting:
+    """What was decided for the jobs that may preempt."""
+
+    chosen: dict[JobId, Preemption] = field(default_factory=dict)
+    spared: dict[JobId, Spared] = field(default_factory=dict)
+
+
 def preempt(
     ws: Workspace,
     choices: Choices,
@@ -71,11 +75,12 @@ def preempt(
     waiting: list[Waiting],
     adoptions: Mapping[JobId, Adoption],
     leaving: Collection[JobId],
-) -> dict[JobId, Preemption]:
+) -> Preempting:
     """Plan the stops that pay; returns what was decided for which job. Jobs that wait for their
     machines, or are ``leaving`` for a cloud, take nobody's place."""
+    found = Preempting()
     if not ws.policy.preemption.enabled or not _anybody_may(ws):
-        return {}
+        return found
     team_gpus = local_gpus(ws)
     known: dict[tuple[int, str], bool] = {}
     urgent = [
@@ -87,8 +92,7 @@ def preempt(
         and job.ready_at <= ws.now
     ]
     if not urgent:
-        return {}
-    found: dict[JobId, Preemption] = {}
+        return found
 
     def made() -> Schedule:
         return schedule_of(ws, choices, waiting, adoptions, leaving)
@@ -104,7 +108,9 @@ def preempt(
             break
         tried += 1
         choice = _choose(ws, schedule, cloud, job, start, team_gpus)
-        if choice is None:
+        if isinstance(choice, Spared):
+            found.spared[job.job_id] = choice
+        if not isinstance(choice, Preemption):
             continue
         _stop(ws, choice)
         again = made()
@@ -112,9 +118,10 @@ def preempt(
         soon = ws.now + max(victim.stop_s for victim in choice.victims)
         if after is None or after.at > soon:
             _undo(ws, choice)
+            found.spared[job.job_id] = Spared(_IN_VAIN, choice)
             continue
         _commit(ws, job, choice)
-        found[job.job_id] = replace(choice, instead=start)
+        found.chosen[job.job_id] = replace(choice, instead=start)
         schedule = again
         team_gpus = local_gpus(ws)
     return found
@@ -189,12 +196,13 @@ def _choose(
     waiting: Waiting,
     start: Start | None,
     team_gpus: Mapping[str, int],
-) -> Preemption | None:
+) -> Preemption | Spared | None:
     """The cheapest set of victims, if that is cheaper than waiting by the margin, and than a
-    cloud. A team that takes back its guarantee need not show that waiting is dearer."""
+    cloud; None if nothing runs that it could be. A team that takes back its guarantee need not show
+    that waiting is dearer."""
     job = ws.snapshot.jobs[waiting.job_id]
-    victims = _victims(ws, job, team_gpus)
-    if not victims:
+    victims, nearest = victims_for(ws, job, team_gpus)
+    if not victims and nearest is None:
         return None
     best: Preemption | None = None
     for type_ in ws.types:
@@ -202,150 +210,27 @@ def _choose(
         if not isinstance(fits, tuple):
             continue
         for fit in fits:
-            for option in _on_type(ws, schedule, waiting, type_, fit, victims):
+            chosen = cheapest_on(ws, schedule.lines, waiting, type_, fit, victims)
+            if chosen:
+                option = _priced(ws, waiting, type_, fit, chosen)
                 if best is None or option.priced.micros < best.priced.micros:
                     best = option
     if best is None:
-        return None
+        if nearest is None:
+            return Spared(_TOO_LITTLE)
+        return Spared(nearest[1], protected=nearest[0])
     reclaims = preemption.reclaims(job, ws.policy, team_gpus)
     if start is not None and not reclaims:
         waits = cost_micros(waiting.cls.value_micros_per_hour, start.wait.mean_s)
         margin = burst_rules.margin_micros(waits, ws.policy)
         if best.priced.micros + margin >= start.micros:
-            return None
+            dearer = math.ceil(best.priced.micros - start.micros)
+            return Spared(NotWorthIt(dearer, f"waiting for {start.type.pool}"), best)
     away = cloud.best(waiting.cls, job)
     if away is not None and away[0].micros <= best.priced.micros:
-        return None
+        dearer = best.priced.micros - away[0].micros
+        return Spared(NotWorthIt(dearer, away[0].offers.label), best)
     return replace(best, reclaims=reclaims)
-
-
-def _victims(ws: Workspace, urgent: Job, team_gpus: Mapping[str, int]) -> dict[RunId, Victim]:
-    spent = sum(
-        _lost_gpu_hours(ws, run, job)
-        for run in ws.run_of.values()
-        if ws.stopping(run) is StopCause.PREEMPT
-        and (job := ws.snapshot.jobs.get(run.job_id)) is not None
-    )
-    found: dict[RunId, Victim] = {}
-    for _, run in sorted(ws.run_of.items()):
-        job = ws.snapshot.jobs.get(run.job_id)
-        if job is None or run.claim_ids or ws.stopping(run) is not None:
-            continue
-        lost = _lost_gpu_hours(ws, run, job)
-        refused = preemption.refusal(
-            run,
-            job,
-            urgent,
-            ws.policy,
-            ws.now,
-            team_gpus=team_gpus,
-            lost_gpu_hours=lost,
-            preempted_gpu_hours=spent,
-        )
-        if refused is None and not _first_again(ws, job, urgent):
-            found[run.id] = _victim(ws, run, job, lost)
-    return found
-
-
-def _first_again(ws: Workspace, job: Job, urgent: Job) -> bool:
-    """Whether the victim, once it is pending, would be served before the urgent job: its slots
-    would be given back to it, and it would be stopped again."""
-    tight = [one.id for one in (job, urgent) if no_slack(ws, one, ws.classes.of(one).work.mean_s)]
-    return served_first(job, urgent, ws.policy, ws.now, no_slack=tight)
-
-
-def _lost_gpu_hours(ws: Workspace, run: Run, job: Job) -> float:
-    lost_s = work_done(job, run, now=ws.now) / run.speed
-    return lost_s / 3600.0 * run.gpus
-
-
-def _victim(ws: Workspace, run: Run, job: Job, lost_gpu_hours: float) -> Victim:
-    """Its energy and its time since the last checkpoint are spent twice."""
-    cls = ws.classes.of(job)
-    lost_s = work_done(job, run, now=ws.now) / run.speed
-    pool = ws.local_pool(run.pool)
-    rate = ws.rate_of(pool) if pool is not None else 0
-    lost = cost_micros(round(rate * cls.total_gpus), lost_s) + cost_micros(
-        cls.value_micros_per_hour, lost_s
-    )
-    return Victim(
-        run, job, (CostTerm(name=LOST_WORK, micros=lost),), lost_gpu_hours, job.spec.stop.grace
-    )
-
-
-def _on_type(
-    ws: Workspace,
-    schedule: Schedule,
-    waiting: Waiting,
-    type_: NodeType,
-    fit: Fit,
-    victims: Mapping[RunId, Victim],
-) -> Iterator[Preemption]:
-    """The cheapest victims on nodes of a type; for a gang on as many nodes as it needs."""
-    by_node: dict[int, list[Victim]] = {}
-    for victim in victims.values():
-        for node_id in victim.run.node_ids:
-            index = ws.node_index.get(node_id)
-            if index is not None and ws.nodes[index].type is type_:
-                by_node.setdefault(index, []).append(victim)
-    sets = []
-    for index in ws.members[type_.index]:
-        chosen = _on_node(
-            schedule.lines[index], waiting, ws.nodes[index], fit, by_node.get(index, [])
-        )
-        if chosen is not None:
-            sets.append((sum(v.micros for v in chosen), index, chosen))
-    sets.sort(key=lambda entry: entry[:2])
-    wanted = waiting.cls.nodes
-    if len(sets) < wanted:
-        return
-    together: dict[RunId, Victim] = {}
-    for _, _, chosen in sets[:wanted]:
-        together.update({victim.run.id: victim for victim in chosen})
-    if together:
-        yield _priced(ws, waiting, type_, fit, tuple(together[id_] for id_ in sorted(together)))
-
-
-def _on_node(
-    line: Timeline, waiting: Waiting, view: NodeView, fit: Fit, victims: list[Victim]
-) -> tuple[Victim, ...] | None:
-    """The least of these runs whose slots, with what nobody takes now, let the job in; None if all
-    of them together do not."""
-    need = waiting.cls.need
-    position = {gpu.id: i for i, gpu in enumerate(view.node.gpus)}
-
-    def enough(stopped: list[Victim]) -> bool:
-        free, cpus, memory = line.masks[0], line.cpus[0], line.memory[0]
-        for victim in stopped:
-            for slot in victim.run.slots:
-                if slot.node_id == view.id and slot.share >= 1:
-                    free |= sum(1 << position[g] for g in slot.gpu_ids if g in position)
-                if slot.node_id == view.id:
-                    cpus, memory = cpus + slot.cpus, memory + slot.memory_gib
-        if cpus + 1e-9 < need.cpus or memory + 1e-9 < need.host_memory_gib:
-            return False
-        allowed = free & fit.allowed
-        if allowed.bit_count() < need.gpus:
-            return False
-        if need.gpus == 0:
-            return True
-        return view.type.shape.table.choose(allowed, need.gpus, link=need.link) is not None
-
-    chosen: list[Victim] = []
-    if enough(chosen):
-        return ()
-    for victim in sorted(victims, key=lambda v: (v.micros, v.run.id)):
-        chosen.append(victim)
-        if enough(chosen):
-            break
-    else:
-        return None
-    # the cheap ones taken first may have become needless
-    for victim in sorted(chosen, key=lambda v: (-v.micros, v.run.id)):
-        rest = [other for other in chosen if other is not victim]
-        if enough(rest):
-            chosen = rest
-    return tuple(chosen)
 
 
 def _priced(
