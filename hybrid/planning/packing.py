@@ -3,8 +3,8 @@
 Fragmentation first: a choice is scored by the bandwidth it cuts, the sum of the links between the
 devices taken and the free ones left behind. A single-GPU job so takes the odd device of a broken
 NVLink pair before it breaks another pair, and a small node before a large one; of MIG instances the
-one whose use leaves most of its GPU to the jobs there are. Then fullest node
-first (or emptiest, when the policy spreads), then by id.
+one whose use leaves most of its GPU to the jobs there are. Then fullest node first, then by id.
+When the policy spreads, jobs of whole GPUs go where most stay free before all else.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Packing:
         gbps = shape.table.gbps
         cut = sum(gbps[i][j] for i in choice.devices for j in devices_of(rest))
         left = float(rest.bit_count())
-        return cut, -left if self._spread else left
+        return (-left, cut) if self._spread else (cut, left)
 
 
 _UNKNOWN: tuple[float, float] = (float("nan"), float("nan"))
