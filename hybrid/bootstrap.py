@@ -49,6 +49,7 @@ from hybrid.services.claims import Claims
 from hybrid.services.draining import Draining
 from hybrid.services.errors import ServiceError, StartupError
 from hybrid.services.explaining import Explaining
+from hybrid.services.foresight import Foresight
 from hybrid.services.happenings import Happenings
 from hybrid.services.jobs import Jobs
 from hybrid.services.joining import Gate, claim_join_token
@@ -257,7 +258,7 @@ def _built(settings: Settings, url: str, held: ExitStack) -> App:
         jobs=jobs,
         submission=submission,
         quoting=Quoting(submission),
-        explaining=Explaining(jobs, policies, sight),
+        explaining=Explaining(jobs, policies, sight, Foresight(policies, sight)),
         logs=Logs(store, jobs, log_store, engines),
         nodes=nodes,
         draining=Draining(store, live, nodes, clock, poke),

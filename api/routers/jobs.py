@@ -163,7 +163,8 @@ def explain_job(
     ] = None,
 ) -> Explanation:
     """Why a job is where it is: every option with its cost, term by term, or the first guard that
-    refused it. With `where`, why it is not in that place: planned anew, from what is known now."""
+    refused it. What is said of a job that waits is of now, unless a plan of now would decide
+    otherwise. With `where`, why it is not in that place: planned anew, from what is known now."""
     if where is not None:
         return Explanation.of(app.explaining.where(who, JobId(job_id), where))
-    return Explanation.of(app.jobs.story(who, JobId(job_id)))
+    return Explanation.of(app.explaining.why(who, JobId(job_id)))

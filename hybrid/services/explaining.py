@@ -1,4 +1,4 @@
-"""Why a job is not in some place that its user has in mind."""
+"""Why a job is where it is, and why it is not in some place that its user has in mind."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 
 from hybrid.domain.ids import JobId
+from hybrid.domain.job import JobState
 from hybrid.planning.why_not import places, why_not
 from hybrid.services.access import Principal
 from hybrid.services.errors import Conflict, NotFound
+from hybrid.services.foresight import Foresight
 from hybrid.services.jobs import Jobs, JobStory
 from hybrid.services.policy import Policies
 from hybrid.services.sight import Sight
@@ -18,11 +20,19 @@ _NEAREST = 5
 
 @dataclass(frozen=True, slots=True)
 class Explaining:
-    """Asks the planner about one place. Nothing is written."""
+    """Tells what was decided, and asks the planner what it would say now. Nothing is written."""
 
     jobs: Jobs
     policies: Policies
     sight: Sight
+    foresight: Foresight
+
+    def why(self, asker: Principal, job_id: JobId) -> JobStory:
+        """The job's story; what is said of one that waits is of now. Raises NotFound."""
+        story = self.jobs.story(asker, job_id)
+        if story.decision is None or story.job.state is not JobState.PENDING:
+            return story
+        return replace(story, decision=self.foresight.of_now(story.decision))
 
     def where(self, asker: Principal, job_id: JobId, name: str) -> JobStory:
         """The job's story, its decision narrowed to the pool, machine type or offer of that name.
