@@ -14,11 +14,12 @@ one; five fixed seeds, each tuned for itself.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import random
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -39,10 +40,13 @@ NODES, GPUS_PER_NODE = 4, 8
 USD_PER_GPU_HOUR = Decimal("2.5")
 NOISE_SIGMA = 0.5
 NOISE_SEEDS = (1, 2, 3, 4, 5)
-EXACT_REPLAYS, NOISY_REPLAYS, QUICK_REPLAYS = 9, 3, 4
+EXACT_REPLAYS, NOISY_REPLAYS, QUICK_REPLAYS = 11, 3, 4
 """Replays for tuning one workload. More are made only while none has kept the allowed wait."""
 MOST_REPLAYS = 20
 """As many as the comparison allows."""
+NEAR, APART = 0.05, 0.008
+"""Of logarithms of values: a bracket so narrow is halved no more, and no two values tried around
+the best are nearer to each other."""
 FIRST_VALUE_USD = 12.5
 LONGEST_RUN_S = 90 * 86_400.0
 
@@ -163,44 +167,59 @@ def tune(
     """The value of an hour's wait with the fewest GPU-hours within the allowed wait.
 
     ``play`` gives (GPU-hours, mean wait in hours) for a value. Waits fall as the value grows, but
-    not strictly: the search walks until it has a value on either side, then interpolates between
-    their logarithms, and keeps the best it saw of ``most`` replays; while none has kept the
-    allowed wait it goes on, up to ``MOST_REPLAYS``. Raises ValueError when no value will do.
+    not strictly, and what a replay comes to jumps from one value to the next: the search walks
+    until it has a value on either side, interpolates between their logarithms until these are near
+    each other, then looks around the best, and keeps the best it saw of ``most`` replays; while
+    none has kept the allowed wait it goes on, up to ``MOST_REPLAYS``. Raises ValueError when no
+    value will do.
     """
-    too_long: tuple[float, float] | None = None
-    allowed: tuple[float, float] | None = None
+    tried: list[_Tried] = []
     best: Tuned | None = None
     at = math.log(guess)
-    replays = 0
-    while replays < (most if best is not None else MOST_REPLAYS):
-        replays += 1
+    while len(tried) < (most if best is not None else MOST_REPLAYS):
         gpu_hours, wait_h = play(math.exp(at))
         excess = math.log(max(wait_h, 1e-6) / allowed_wait_h) if allowed_wait_h > 0 else wait_h
-        if excess <= 0:
-            allowed = at, excess
-            if best is None or gpu_hours < best.gpu_hours:
-                best = Tuned(math.exp(at), gpu_hours, wait_h, replays)
-        else:
-            too_long = at, excess
-        at = _next(at, excess, too_long, allowed)
+        tried.append(_Tried(at, excess))
+        if excess <= 0 and (best is None or gpu_hours < best.gpu_hours):
+            best = Tuned(math.exp(at), gpu_hours, wait_h, len(tried))
+        at = _next(tried, best)
     if best is None:
         raise ValueError(f"no value keeps the mean wait within {allowed_wait_h} h")
-    return Tuned(best.value_usd_per_hour, best.gpu_hours, best.wait_h, replays)
+    return Tuned(best.value_usd_per_hour, best.gpu_hours, best.wait_h, len(tried))
 
 
-def _next(
-    at: float,
-    excess: float,
-    too_long: tuple[float, float] | None,
-    allowed: tuple[float, float] | None,
-) -> float:
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    """The logarithm of a value, and by how much the logarithm of its wait is above the allowed."""
+
+    at: float
+    excess: float
+
+
+def _next(tried: Sequence[_Tried], best: Tuned | None) -> float:
     """The next logarithm to try."""
-    if too_long is None or allowed is None:
+    allowed = [each for each in tried if each.excess <= 0]
+    too_long = [each for each in tried if each.excess > 0]
+    if best is None or not too_long:
         # waits go roughly with the inverse of the value
-        step = min(max(abs(excess), 0.15), 1.5) * 1.2
-        return at + (step if excess > 0 else -step)
-    part = too_long[1] / (too_long[1] - allowed[1])
-    return too_long[0] + min(max(part, 0.2), 0.8) * (allowed[0] - too_long[0])
+        last = tried[-1]
+        step = min(max(abs(last.excess), 0.15), 1.5) * 1.2
+        return last.at + (step if last.excess > 0 else -step)
+    high = min(allowed, key=lambda each: each.at)
+    low = max((each for each in too_long if each.at < high.at), key=lambda e: e.at, default=high)
+    if high.at - low.at > NEAR:
+        part = low.excess / (low.excess - high.excess)
+        return low.at + min(max(part, 0.2), 0.8) * (high.at - low.at)
+    around = _around(math.log(best.value_usd_per_hour))
+    return next(at for at in around if all(abs(at - each.at) > APART for each in tried))
+
+
+def _around(at: float) -> Iterator[float]:
+    """Steps away from a logarithm, twice as many down, where less is spent, as up."""
+    for step in itertools.count(1):
+        yield at - 0.02 * step
+        if step % 2 == 0:
+            yield at + 0.01 * step
 
 
 def _told(jobs: Sequence[TraceJob], noise_seed: int | None) -> list[float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -29,6 +30,19 @@ def test_tuning_goes_on_while_nothing_has_kept_the_allowed_wait() -> None:
     found = tune(falling, 1e-4, most=2)
     assert found.wait_h <= 1e-4
     assert 2 < found.replays <= 20
+
+
+def test_tuning_finds_a_cheaper_value_beyond_one_that_waits_too_long() -> None:
+    tried: list[float] = []
+
+    def jumping(value: float) -> tuple[float, float]:
+        tried.append(value)
+        gpu_hours, wait_h = falling(value)
+        return gpu_hours, 0.09 if 9.0 < value < 9.7 else wait_h
+
+    found = tune(jumping, 0.1, most=14)
+    assert 9.0 < found.value_usd_per_hour < 9.7
+    assert all(abs(a / b - 1.0) > 0.005 for a, b in itertools.combinations(tried, 2))
 
 
 def test_tuning_says_when_no_value_will_do() -> None:
