@@ -63,7 +63,7 @@ class Awaited:
             return ""
         lacking = ""
         for type_, mask, cpus, memory_gib in idle:
-            fits = self._ws.usable_fits(cls, type_)
+            fits = self._ws.fits_of(cls, type_)
             if not isinstance(fits, tuple):
                 continue
             if not any((mask & fit.allowed).bit_count() >= need.gpus for fit in fits):
