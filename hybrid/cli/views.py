@@ -47,7 +47,7 @@ _FRESH = timedelta(minutes=1)
 """So old what was decided tells its times well enough."""
 
 
-def why(job: said.JobLine, now: datetime | None = None) -> str:
+def why(job: said.JobLine, now: datetime) -> str:
     """Why a job is where it is, in one line. What was decided is said anew only when it changes,
     and the times in it are those of then."""
     if job.state.ended:
@@ -56,7 +56,6 @@ def why(job: said.JobLine, now: datetime | None = None) -> str:
         return "being cancelled"
     if job.decision is None:
         return ""
-    now = now or datetime.now(UTC)
     fresh = now - job.decision.at < _FRESH
     return job.decision.sentence + ("" if fresh else f" (as of {ago(job.decision.at, now)})")
 

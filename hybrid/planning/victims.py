@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from hybrid.domain.ids import JobId, RunId
 from hybrid.domain.job import Job, StopCause
-from hybrid.domain.plan import CostTerm
 from hybrid.domain.reasons import (
     AlreadyStopping,
     DoesNotPreempt,
@@ -24,7 +23,7 @@ from hybrid.domain.run import Run
 from hybrid.estimation.runtime import work_done
 from hybrid.planning.choices import Waiting
 from hybrid.planning.fit import Fit
-from hybrid.planning.options import LOST_WORK, cost_micros
+from hybrid.planning.options import cost_micros
 from hybrid.planning.order import served_first
 from hybrid.planning.queue import no_slack
 from hybrid.planning.timeline import Timeline
@@ -40,18 +39,13 @@ _NEAREST = (
 
 @dataclass(frozen=True, slots=True)
 class Victim:
-    """A run that could be stopped: what it would cost, and what it would lose."""
+    """A run that could be stopped: what the work is worth that it would lose, and how long it takes
+    to stop."""
 
     run: Run
     job: Job
-    terms: tuple[CostTerm, ...]
-    lost_gpu_hours: float
+    micros: int
     stop_s: float
-
-    @property
-    def micros(self) -> int:
-        """What stopping it costs."""
-        return sum(term.micros for term in self.terms)
 
 
 def victims_for(
@@ -60,7 +54,7 @@ def victims_for(
     """The local runs that may be stopped for a job; and of the others the job of the one that could
     be soonest, with what protects it."""
     spent = sum(
-        _lost_gpu_hours(ws, run, job)
+        _lost_s(ws, run, job) / 3600.0 * run.gpus
         for run in ws.run_of.values()
         if ws.stopping(run) is StopCause.PREEMPT
         and (job := ws.snapshot.jobs.get(run.job_id)) is not None
@@ -71,7 +65,8 @@ def victims_for(
         job = ws.snapshot.jobs.get(run.job_id)
         if job is None or run.claim_ids or ws.stopping(run) is not None:
             continue
-        lost = _lost_gpu_hours(ws, run, job)
+        lost_s = _lost_s(ws, run, job)
+        lost_gpu_hours = lost_s / 3600.0 * run.gpus
         refused = preemption.refusal(
             run,
             job,
@@ -79,20 +74,20 @@ def victims_for(
             ws.policy,
             ws.now,
             team_gpus=team_gpus,
-            lost_gpu_hours=lost,
+            lost_gpu_hours=lost_gpu_hours,
             preempted_gpu_hours=spent,
         )
         if refused is not None:
-            refusals.append((_nearness(refused), lost, job.id, refused))
+            refusals.append((_nearness(refused), lost_gpu_hours, job.id, refused))
         elif not _first_again(ws, job, urgent):
-            found[run.id] = _victim(ws, run, job, lost)
+            found[run.id] = _victim(ws, run, job, lost_s)
     nearest = min(refusals, key=lambda one: one[:3], default=None)
     return found, None if nearest is None else nearest[2:]
 
 
 def _nearness(refused: Reason) -> int:
-    kinds = [isinstance(refused, kind) for kind in _NEAREST]
-    return kinds.index(True) if any(kinds) else len(kinds)
+    kind = type(refused)
+    return _NEAREST.index(kind) if kind in _NEAREST else len(_NEAREST)
 
 
 def _first_again(ws: Workspace, job: Job, urgent: Job) -> bool:
@@ -102,23 +97,19 @@ def _first_again(ws: Workspace, job: Job, urgent: Job) -> bool:
     return served_first(job, urgent, ws.policy, ws.now, no_slack=tight)
 
 
-def _lost_gpu_hours(ws: Workspace, run: Run, job: Job) -> float:
-    lost_s = work_done(job, run, now=ws.now) / run.speed
-    return lost_s / 3600.0 * run.gpus
+def _lost_s(ws: Workspace, run: Run, job: Job) -> float:
+    """How long the run has worked since its last checkpoint."""
+    return work_done(job, run, now=ws.now) / run.speed
 
 
-def _victim(ws: Workspace, run: Run, job: Job, lost_gpu_hours: float) -> Victim:
+def _victim(ws: Workspace, run: Run, job: Job, lost_s: float) -> Victim:
     """Its energy and its time since the last checkpoint are spent twice."""
     cls = ws.classes.of(job)
-    lost_s = work_done(job, run, now=ws.now) / run.speed
     pool = ws.local_pool(run.pool)
     rate = ws.rate_of(pool) if pool is not None else 0
-    lost = cost_micros(round(rate * cls.total_gpus), lost_s) + cost_micros(
-        cls.value_micros_per_hour, lost_s
-    )
-    return Victim(
-        run, job, (CostTerm(name=LOST_WORK, micros=lost),), lost_gpu_hours, job.spec.stop.grace
-    )
+    energy = cost_micros(round(rate * cls.total_gpus), lost_s)
+    time = cost_micros(cls.value_micros_per_hour, lost_s)
+    return Victim(run, job, energy + time, job.spec.stop.grace)
 
 
 def cheapest_on(
