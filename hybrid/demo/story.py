@@ -19,8 +19,8 @@ from rich.console import Console
 
 from hybrid.client import ClientError, HybridClient, Problem
 from hybrid.client import answers as said
-from hybrid.demo import scene
-from hybrid.demo.cast import Cast, DemoJob, steps_per_second
+from hybrid.demo import cast, scene
+from hybrid.demo.cast import DemoJob
 from hybrid.demo.ending import Ending, as_document, show_ending
 from hybrid.demo.mishaps import Mishaps
 from hybrid.demo.stage import Stage, StageError
@@ -138,9 +138,8 @@ def run_demo(
         screen: Screen | Silent = Screen() if output == "table" else Silent()
         held.enter_context(screen)
         try:
-            cast = Cast(steps_per_second())
             story = _begin(stage, held)
-            _play(story, cast, Mishaps(random.Random(seed), chaos=chaos), screen)  # noqa: S311
+            _play(story, Mishaps(random.Random(seed), chaos=chaos), screen)  # noqa: S311
             screen.close()
             ending = _end(story, screen, chaos=chaos, keep_server=serve)
         except StageError as problem:
@@ -198,7 +197,7 @@ def _wait_for_this_machine(story: Story) -> None:
     raise StageError(f"this machine's agent did not join; see {story.stage.folder / 'agent.log'}")
 
 
-def _play(story: Story, cast: Cast, mishaps: Mishaps, screen: Screen | Silent) -> None:
+def _play(story: Story, mishaps: Mishaps, screen: Screen | Silent) -> None:
     waiting = sorted(cast.jobs(), key=lambda job: job.after_s)
     while True:
         while waiting and waiting[0].after_s <= story.elapsed_s:

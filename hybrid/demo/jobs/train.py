@@ -4,9 +4,10 @@
 
 Fits a two-layer head on frozen random features to a random teacher, with momentum SGD. All state
 (weights, momenta, random generator, step) is in its checkpoint. ``--work`` is the width of the
-frozen layers, through which every batch really goes: it sets how long a step takes. With
-NNODES > 1 every rank computes the gradient of its own batch and all take the mean, summed in the
-order of ranks, so a gang is as repeatable as a single process.
+frozen layers, through which every batch really goes, and ``--step-seconds`` how long a step takes
+at least, as if its sums were done elsewhere. With NNODES > 1 every rank computes the gradient of
+its own batch and all take the mean, summed in the order of ranks, so a gang is as repeatable as a
+single process.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,6 +168,7 @@ def train(training: Training, frozen: Frozen, ranks: Ranks, options: argparse.Na
     directory = job.checkpoint_dir()
     began = training.step
     while training.step < options.steps:
+        begun_s = time.monotonic()
         before = training.rng.bit_generator.state
         numbers = training.gradient(frozen)
         try:
@@ -188,6 +191,7 @@ def train(training: Training, frozen: Frozen, ranks: Ranks, options: argparse.Na
             return job.EXIT_CHECKPOINTED
         if training.step % options.checkpoint_every == 0:
             training.save(directory)
+        time.sleep(max(0.0, begun_s + options.step_seconds - time.monotonic()))
     return 0
 
 
@@ -218,6 +222,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=_positive, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=int, default=0, help="width of the frozen layers")
+    parser.add_argument("--step-seconds", type=float, default=0.0, metavar="S")
     parser.add_argument("--checkpoint-every", type=_positive, default=25, metavar="STEPS")
     parser.add_argument("--log-every", type=_positive, default=10, metavar="STEPS")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"))

@@ -6,6 +6,7 @@ import os
 import re
 import socket
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -134,6 +135,15 @@ def test_a_killed_job_resumes_from_its_last_checkpoint_to_the_same_weights(node:
     assert wait_ended(again).exit_code == 0, text(again)
     assert re.search(r"^resumed from step \d+$", text(again), re.MULTILINE)
     assert weights(again) == uninterrupted(node)
+
+
+def test_a_paced_job_takes_its_time_and_ends_with_the_same_weights(node: Node) -> None:
+    rank = Rank(node)
+    began_s = time.monotonic()
+    handle = rank.start(1, "--step-seconds=0.01")
+    assert wait_ended(handle).exit_code == 0, text(handle)
+    assert time.monotonic() - began_s >= STEPS * 0.01
+    assert weights(handle) == uninterrupted(node)
 
 
 def free_port() -> int:

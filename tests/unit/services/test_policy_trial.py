@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hybrid.demo import scene
-from hybrid.demo.cast import Cast
+from hybrid.demo import cast, scene
 from hybrid.domain.job_spec import JobSpec, Market
 from hybrid.domain.money import to_micros
 from hybrid.ports.access import Role
@@ -47,7 +46,7 @@ def queue() -> Iterator[Control]:
         control.apply_pool(pool)
     world.add_node("local", "here", "a100-pcie-80gb", 4, links="nvlink-pairs")
     control.tick()
-    jobs = Cast(100.0).jobs(datetime.fromtimestamp(NOW, UTC))
+    jobs = cast.jobs(datetime.fromtimestamp(NOW, UTC))
     for job in jobs:
         if job.after_s == 0:
             control.submit(job.name, JobSpec(**job.document))
