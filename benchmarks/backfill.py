@@ -26,7 +26,8 @@ from typing import Any
 
 from benchmarks.comparison import Compared
 from benchmarks.easy_backfill import Parts, Request, easy_starts
-from benchmarks.machine import Stopwatch, print_line
+from benchmarks.inputs import reading
+from benchmarks.machine import run
 from hybrid.domain.ids import NodeId, PoolName
 from hybrid.domain.job_spec import JobSpec, Resources
 from hybrid.hardware import REFERENCE_KEY
@@ -242,7 +243,8 @@ def _waits(cluster: Cluster, starts: Sequence[float]) -> Waits:
 
 def measure(data: Path, *, window: int = WINDOW) -> dict[str, Any]:
     """All figures of the printed line."""
-    clusters = read_clusters(data, window)
+    with reading(data):
+        clusters = read_clusters(data, window)
     by_cluster = {}
     waits: list[tuple[Waits, Waits, Waits]] = []
     told: list[Told] = []
@@ -366,11 +368,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     arguments = parser.parse_args(argv)
     if arguments.jobs < 0:
         parser.error("--jobs cannot be negative")
-    watch = Stopwatch()
     window = (
         min(arguments.jobs or QUICK_WINDOW, QUICK_WINDOW) if arguments.quick else arguments.jobs
     )
-    print_line("backfill", watch, measure(arguments.data, window=window))
+    run("backfill", lambda: measure(arguments.data, window=window))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import math
 import random
 import statistics
@@ -26,7 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison import Compared
-from benchmarks.machine import Stopwatch, print_line
+from benchmarks.inputs import InputError, read_json, reading
+from benchmarks.machine import run
 from hybrid.domain.ids import NodeId, PoolName
 from hybrid.domain.job_spec import JobSpec, Market, Resources
 from hybrid.domain.offer import Offer, offer_id
@@ -102,27 +102,30 @@ class Tuned:
 
 
 def read_workloads(folder: Path) -> tuple[Workload, ...]:
-    """All workloads that ``published.json`` names. Raises ValueError for one without jobs, and
+    """All workloads that ``published.json`` names. Raises InputError for one without jobs, and
     where the published policy used no cloud."""
-    found = []
-    for entry in json.loads((folder / "published.json").read_text(encoding="utf-8")):
-        table = folder / f"load{entry['load']}_seed{entry['seed']}.csv"
+    published = folder / "published.json"
+    entries = read_json(published)
+    with reading(published):
+        return tuple(_workload(folder, entry) for entry in entries)
+
+
+def _workload(folder: Path, entry: Mapping[str, Any]) -> Workload:
+    table = folder / f"load{entry['load']}_seed{entry['seed']}.csv"
+    theirs = entry["compute_wait"]
+    with reading(table):
         jobs = read_table(table, HOURS)
-        theirs = entry["compute_wait"]
         if not jobs:
-            raise ValueError(f"{table} has no jobs")
+            raise ValueError("there are no jobs")
         if not theirs["cloud_gpu_hours"] > 0:
-            raise ValueError(f"{table}: the published policy used no cloud, so there is no ratio")
-        found.append(
-            Workload(
-                float(entry["load"]),
-                int(entry["seed"]),
-                jobs,
-                float(theirs["cloud_gpu_hours"]),
-                float(theirs["mean_wait_h"]),
-            )
-        )
-    return tuple(found)
+            raise ValueError("the published policy used no cloud, so there is no ratio")
+    return Workload(
+        float(entry["load"]),
+        int(entry["seed"]),
+        jobs,
+        float(theirs["cloud_gpu_hours"]),
+        float(theirs["mean_wait_h"]),
+    )
 
 
 def replayed(jobs: Sequence[TraceJob], value: float, noise_seed: int | None = None) -> Replayed:
@@ -277,7 +280,7 @@ def measure(data: Path, *, quick: bool = False) -> dict[str, Any]:
     """All figures of the printed line. Quick: one workload of each load, one seed of noise."""
     workloads = read_workloads(data)
     if not workloads:
-        raise ValueError(f"{data} names no workload")
+        raise InputError(f"{data / 'published.json'} names no workload")
     if quick:
         workloads = tuple({w.load: w for w in reversed(workloads)}.values())[::-1]
     exact: dict[str, list[float]] = {}
@@ -348,8 +351,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the workloads")
     parser.add_argument("--quick", action="store_true", help="one workload of each load")
     arguments = parser.parse_args(argv)
-    watch = Stopwatch()
-    print_line("bursting", watch, measure(arguments.data, quick=arguments.quick))
+    run("bursting", lambda: measure(arguments.data, quick=arguments.quick))
 
 
 if __name__ == "__main__":

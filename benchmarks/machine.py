@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+
+from benchmarks.inputs import InputError
 
 _CPU_FACTS = Path("/proc/cpuinfo")
 
@@ -20,6 +23,17 @@ class Stopwatch:
     def seconds(self) -> float:
         """Wall-clock seconds since the start."""
         return time.perf_counter() - self._started
+
+
+def run(benchmark: str, measure: Callable[[], Mapping[str, object]]) -> None:
+    """Measure and print the line. Files that cannot be used end the benchmark with one line that
+    says why (exit code 1)."""
+    watch = Stopwatch()
+    try:
+        figures = measure()
+    except InputError as error:
+        sys.exit(f"benchmarks.{benchmark}: {error}")
+    print_line(benchmark, watch, figures)
 
 
 def print_line(benchmark: str, watch: Stopwatch, figures: Mapping[str, object]) -> None:

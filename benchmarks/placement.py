@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
 import statistics
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.comparison import Compared
-from benchmarks.machine import Stopwatch, print_line
+from benchmarks.inputs import InputError, read_json, reading
+from benchmarks.machine import run
 from hybrid.topology import DemandClass, Fragmentation
 
 NODES = "openb_node_list_gpu_node.csv"
@@ -140,26 +140,29 @@ def _arrivals(tasks: Sequence[int], seed: int) -> Iterator[int]:
 
 
 def measure(data: Path, *, seeds: int) -> dict[str, object]:
-    """The benchmark's figures. Raises FileNotFoundError or ValueError for a folder of another
-    format."""
-    cluster = read_cluster(data / NODES)
-    every_published = json.loads((data / "published.json").read_text(encoding="utf-8"))
+    """The benchmark's figures. Raises InputError for a folder of another format."""
+    with reading(data / NODES):
+        cluster = read_cluster(data / NODES)
+    published_file = data / "published.json"
+    every_published = read_json(published_file)
     allocated: dict[str, dict[str, float]] = {}
     deviation: dict[str, dict[str, float]] = {}
     published: dict[str, dict[str, float]] = {}
     for path in sorted(data.glob(LISTS)):
-        classes, tasks = read_tasks(path, cluster.model_names)
+        with reading(path):
+            classes, tasks = read_tasks(path, cluster.model_names)
         runs = [fill(cluster, classes, tasks, seed) for seed in range(seeds)]
         name = path.stem
         allocated[name] = {p: round(statistics.fmean(r[p] for r in runs), 3) for p in POINTS}
         deviation[name] = {p: round(statistics.pstdev(r[p] for r in runs), 3) for p in POINTS}
-        best = _best(every_published.get(name, {}))
+        with reading(published_file):
+            best = _best(every_published.get(name, {}))
         if best:
             published[name] = best
         print(f"{name}: {allocated[name]}, published {best or 'nothing'}", flush=True)
     margins = [allocated[n][p] - published[n][p] for n in published for p in POINTS]
     if not margins:
-        raise ValueError(f"{data} has no task list with a published figure")
+        raise InputError(f"{data} has no task list with a published figure")
     return {
         "seeds": seeds,
         "allocated": allocated,
@@ -198,9 +201,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of the GPU-sharing trace")
     parser.add_argument("--quick", action="store_true", help="one seed for each list")
     arguments = parser.parse_args(argv)
-    watch = Stopwatch()
-    figures = measure(arguments.data, seeds=QUICK_SEEDS if arguments.quick else SEEDS)
-    print_line("placement", watch, figures)
+    seeds = QUICK_SEEDS if arguments.quick else SEEDS
+    run("placement", lambda: measure(arguments.data, seeds=seeds))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.comparison import Compared
-from benchmarks.machine import Stopwatch, print_line
+from benchmarks.inputs import InputError, read_json, reading
+from benchmarks.machine import run as run_benchmark
 from benchmarks.uniform_progress import uniform_progress
 from hybrid.estimation.availability import (
     NO_COUNTS,
@@ -121,7 +122,7 @@ def read_pools(path: Path) -> Pools:
 def read_cells(path: Path) -> list[Cell]:
     """Raises ValueError for a cell whose name is not understood, or without a gap to close."""
     cells = []
-    for name, figures in json.loads(path.read_text(encoding="utf-8")).items():
+    for name, figures in read_json(path).items():
         match = re.fullmatch(r"(high|low)_availability/deadline_(\d+)h/restart_(\d+)min", name)
         if match is None:
             raise ValueError(f"{path}: {name!r} is no cell of availability, deadline and restart")
@@ -188,11 +189,14 @@ def run(
 
 
 def measure(data: Path, *, quick: bool) -> dict[str, object]:
-    """The benchmark's figures. Raises ValueError for a folder of another format."""
-    pools = read_pools(data / "windows.jsonl")
-    cells = read_cells(data / "published.json")
-    high = high_pools(pools, cells)
-    _check_length(pools, cells, data)
+    """The benchmark's figures. Raises InputError for a folder of another format."""
+    with reading(data / "windows.jsonl"):
+        pools = read_pools(data / "windows.jsonl")
+    with reading(data / "published.json"):
+        cells = read_cells(data / "published.json")
+    with reading(data):
+        high = high_pools(pools, cells)
+        _check_length(pools, cells, data)
     ours_usd: dict[str, float] = {}
     progress_usd: dict[str, float] = {}
     missed = 0
@@ -222,7 +226,7 @@ def measure(data: Path, *, quick: bool) -> dict[str, object]:
         )
     measured = [cell for cell in cells if cell.name in ours_usd]
     if not measured:
-        raise ValueError(f"{data} has no windows for any published cell")
+        raise InputError(f"{data} has no windows for any published cell")
     return {
         "windows": sum(len(w[:QUICK_WINDOWS] if quick else w) for w in pools.windows.values()),
         "gap_closed": {c.name: round(_gap_closed(c, ours_usd[c.name]), 3) for c in measured},
@@ -279,8 +283,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of availability windows")
     parser.add_argument("--quick", action="store_true", help="the first windows of each pool only")
     arguments = parser.parse_args(argv)
-    watch = Stopwatch()
-    print_line("spot", watch, measure(arguments.data, quick=arguments.quick))
+    run_benchmark("spot", lambda: measure(arguments.data, quick=arguments.quick))
 
 
 if __name__ == "__main__":
