@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from hybrid.domain.ids import PoolName
 from hybrid.domain.reasons import Reason, WaitingForGpus, WaitingForInstance
 from hybrid.planning.classes import JobClass
+from hybrid.planning.nodes import NodeType
 from hybrid.planning.parting import either, table_of
 from hybrid.planning.timeline import Timeline
-from hybrid.planning.workspace import NodeType, Workspace
+from hybrid.planning.workspace import Workspace
 
 _Supply = tuple[int, bool, tuple[str, ...]]
 """Instances of a profile in a pool, whether there is room for another, and where."""

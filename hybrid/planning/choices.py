@@ -15,9 +15,10 @@ from hybrid.planning.classes import JobClass
 from hybrid.planning.demand import Demand
 from hybrid.planning.failed_places import failed_pools
 from hybrid.planning.fit import Fit
+from hybrid.planning.nodes import NodeType
 from hybrid.planning.options import HeldOption, held_option
 from hybrid.planning.timeline import Timeline
-from hybrid.planning.workspace import NodeType, Workspace
+from hybrid.planning.workspace import Workspace
 from policies import placement
 
 Spot = tuple[float, int, float]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping, Sequence
 
 from hybrid.domain.claim import Bargain, Claim, ClaimState
-from hybrid.domain.ids import ClaimId, claim_id
+from hybrid.domain.ids import ClaimId, JobId, claim_id
 from hybrid.domain.job import Job
 from hybrid.domain.ledger_entry import EntryKind, LedgerEntry
 from hybrid.domain.offer import Offer
@@ -99,3 +100,24 @@ def _token(installation: str, id_: ClaimId) -> str:
     """64 hex digits, the same for the same claim of the same installation: a request that is
     repeated after a crash carries the token it had before."""
     return hashlib.sha256(f"{installation}/{id_}".encode()).hexdigest()
+
+
+def match_claims(
+    claims_of: Mapping[JobId, Sequence[Claim]], waits_for: Callable[[JobId], int]
+) -> tuple[dict[JobId, tuple[Claim, ...]], tuple[Claim, ...]]:
+    """Which jobs have all the machines they wait for held or on their way; and the machines on
+    their way that are there for nobody: their job was cancelled, runs elsewhere, or lost a part of
+    its gang. ``waits_for`` tells how many machines a job waits for."""
+    covering: dict[JobId, tuple[Claim, ...]] = {}
+    orphans: list[Claim] = []
+    for job_id, claims in claims_of.items():
+        wanted = waits_for(job_id)
+        gangs: dict[str, list[Claim]] = {}
+        for claim in claims:
+            gangs.setdefault(claim.gang or str(claim.id), []).append(claim)
+        for _, gang in sorted(gangs.items()):
+            if len(gang) == wanted and job_id not in covering:
+                covering[job_id] = tuple(gang)
+            else:
+                orphans += [claim for claim in gang if claim.state is not ClaimState.READY]
+    return covering, tuple(sorted(orphans, key=lambda claim: claim.id))

@@ -35,6 +35,7 @@ from hybrid.planning.held_room import (
     runs_by_claim,
     slot_for,
 )
+from hybrid.planning.nodes import NodeView
 from hybrid.planning.options import (
     CHECKPOINT,
     DISKS,
@@ -47,8 +48,9 @@ from hybrid.planning.options import (
     disk_micros_per_hour,
 )
 from hybrid.planning.return_home import is_safe, returning, stay_cost
+from hybrid.planning.row_refs import claim_ref, job_ref, run_ref
 from hybrid.planning.schedule import Schedule
-from hybrid.planning.workspace import NodeView, Workspace, claim_ref, job_ref, run_ref
+from hybrid.planning.workspace import Workspace
 from policies import retire as rules
 
 

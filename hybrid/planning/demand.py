@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hybrid.planning.classes import JobClass
+from hybrid.planning.nodes import NodeView
 from hybrid.planning.timeline import Timeline
-from hybrid.planning.workspace import NodeView, Workspace
+from hybrid.planning.workspace import Workspace
 from hybrid.topology import DemandClass, Fragmentation
 
 WHOLE_MILLI = 1000

@@ -18,6 +18,7 @@ from hybrid.estimation import transfer
 from hybrid.estimation.runtime import restart_s
 from hybrid.planning.choices import slot_gbps
 from hybrid.planning.classes import JobClass
+from hybrid.planning.nodes import NodeView
 from hybrid.planning.options import (
     HeldOption,
     checkpoint_time_s,
@@ -25,7 +26,7 @@ from hybrid.planning.options import (
 )
 from hybrid.planning.return_home import returning, stay_cost
 from hybrid.planning.timeline import Timeline
-from hybrid.planning.workspace import NodeView, Workspace
+from hybrid.planning.workspace import Workspace
 from policies import spot as spot_rules
 
 OnMachine = Mapping[ClaimId, Sequence[tuple[Run, Job]]]

@@ -25,9 +25,10 @@ from hybrid.planning.adopt import Adoption, schedule_of
 from hybrid.planning.burst import Burst, Bursting, home_micros
 from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud
+from hybrid.planning.nodes import NodeView
 from hybrid.planning.preempt import may_preempt
 from hybrid.planning.queue import Queue
-from hybrid.planning.workspace import NodeView, Workspace
+from hybrid.planning.workspace import Workspace
 
 MOST_WAITING = 400
 """A longer queue is left as it is: there one look at it costs what many moves should."""

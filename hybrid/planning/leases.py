@@ -15,8 +15,9 @@ from hybrid.domain.reasons import Reason
 from hybrid.domain.run import Run
 from hybrid.estimation.runtime import checkpoint_s
 from hybrid.ledger.charges import renewal_micros
+from hybrid.planning.row_refs import claim_ref
 from hybrid.planning.stops import request_stop
-from hybrid.planning.workspace import Workspace, claim_ref
+from hybrid.planning.workspace import Workspace
 from policies import budget as budget_rules
 
 MARGIN_S = 10.0

@@ -28,8 +28,9 @@ from hybrid.ledger.charges import egress_micros
 from hybrid.planning.claims import interruptions_per_hour
 from hybrid.planning.classes import JobClass
 from hybrid.planning.fit import Fit
+from hybrid.planning.nodes import NodeType
 from hybrid.planning.offers import OfferClass
-from hybrid.planning.workspace import NodeType, Workspace
+from hybrid.planning.workspace import Workspace
 from policies import retire
 
 Floats = NDArray[np.float64]

@@ -13,7 +13,9 @@ from hybrid.estimation import interruptions
 from hybrid.estimation.runtime import checkpoint_s
 from hybrid.planning.choices import Start
 from hybrid.planning.claims import interruptions_per_hour
-from hybrid.planning.workspace import NodeView, Workspace, claim_ref, job_ref, node_ref
+from hybrid.planning.nodes import NodeView
+from hybrid.planning.row_refs import claim_ref, job_ref, node_ref
+from hybrid.planning.workspace import Workspace
 from hybrid.topology import MINIMUM_GBPS
 
 

@@ -36,11 +36,12 @@ from hybrid.planning.place import place
 from hybrid.planning.preempt import preempt
 from hybrid.planning.queue import Queue, pending_jobs, queue
 from hybrid.planning.retire import retire
+from hybrid.planning.row_refs import job_ref
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.stops import request_stop, stop_what_must
 from hybrid.planning.supply import Supply, supply
 from hybrid.planning.to_spot import move_to_spot
-from hybrid.planning.workspace import Workspace, job_ref
+from hybrid.planning.workspace import Workspace
 from policies.document import PolicyDocument
 
 

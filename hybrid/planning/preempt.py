@@ -21,10 +21,12 @@ from hybrid.planning.adopt import Adoption, schedule_of
 from hybrid.planning.choices import Choices, Start, Waiting
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.fit import Fit
+from hybrid.planning.nodes import NodeType
 from hybrid.planning.options import DELAY, LOST_WORK, Priced, cost_micros, local_terms
+from hybrid.planning.row_refs import job_ref, run_ref
 from hybrid.planning.schedule import Schedule
 from hybrid.planning.victims import Victim, cheapest_on, victims_for
-from hybrid.planning.workspace import NodeType, Workspace, job_ref, run_ref
+from hybrid.planning.workspace import Workspace
 from policies import burst as burst_rules
 from policies import preemption
 from policies.priority import class_of

@@ -7,7 +7,8 @@ from hybrid.domain.claim import Claim, ClaimState
 from hybrid.domain.ids import ClaimId
 from hybrid.domain.plan import EndClaim
 from hybrid.domain.quantities import format_duration
-from hybrid.planning.workspace import Workspace, claim_ref
+from hybrid.planning.row_refs import claim_ref
+from hybrid.planning.workspace import Workspace
 from policies import retire as retire_rules
 
 _ON_THE_WAY = frozenset({ClaimState.REQUESTED, ClaimState.BOOTING})

@@ -22,6 +22,7 @@ from hybrid.estimation.waits import Duration
 from hybrid.ledger.charges import egress_micros
 from hybrid.planning.choices import Start, Waiting
 from hybrid.planning.failed_places import failed_pools
+from hybrid.planning.nodes import rate_of
 from hybrid.planning.options import (
     CHECKPOINT,
     DISKS,
@@ -63,7 +64,7 @@ def stay_cost(ws: Workspace, run: Run, job: Job) -> Priced:
     pool = ws.burst_pool(run.pool, removed_too=True)
     if pool is None or not run.claim_ids:
         local = ws.local_pool(run.pool)
-        rate = ws.rate_of(local) if local is not None else 0
+        rate = rate_of(local) if local is not None else 0
         energy = cost_micros(round(rate * run.gpus), left.mean_s)
         running = cost_micros(value, left.mean_s)
         at_home = (CostTerm(name=ENERGY, micros=energy), CostTerm(name=RUNNING, micros=running))

@@ -9,7 +9,8 @@ from hybrid.domain.job import Job, JobState, StopCause
 from hybrid.domain.quantities import format_duration
 from hybrid.domain.reasons import Said
 from hybrid.domain.run import Run, RunState
-from hybrid.planning.workspace import Workspace, claim_ref, job_ref, run_ref
+from hybrid.planning.row_refs import claim_ref, job_ref, run_ref
+from hybrid.planning.workspace import Workspace
 
 NOTICE_MARGIN_S = 2.0
 """A stop forced by a notice is over this long before the machine goes."""

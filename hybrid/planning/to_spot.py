@@ -20,8 +20,9 @@ from hybrid.estimation.spot_value import Machine
 from hybrid.estimation.waits import Duration
 from hybrid.planning.cloud import Cloud
 from hybrid.planning.deadline_ways import Way
+from hybrid.planning.row_refs import claim_ref, job_ref, run_ref
 from hybrid.planning.stops import claims_under
-from hybrid.planning.workspace import Workspace, claim_ref, job_ref, run_ref
+from hybrid.planning.workspace import Workspace
 from policies import return_home as rules
 
 

@@ -23,11 +23,12 @@ from hybrid.domain.run import Run
 from hybrid.estimation.runtime import work_done
 from hybrid.planning.choices import Waiting
 from hybrid.planning.fit import Fit
+from hybrid.planning.nodes import NodeType, NodeView, rate_of
 from hybrid.planning.options import cost_micros
 from hybrid.planning.order import served_first
 from hybrid.planning.queue import no_slack
 from hybrid.planning.timeline import Timeline
-from hybrid.planning.workspace import NodeType, NodeView, Workspace
+from hybrid.planning.workspace import Workspace
 from policies import preemption
 
 _NEAREST = (
@@ -106,7 +107,7 @@ def _victim(ws: Workspace, run: Run, job: Job, lost_s: float) -> Victim:
     """Its energy and its time since the last checkpoint are spent twice."""
     cls = ws.classes.of(job)
     pool = ws.local_pool(run.pool)
-    rate = ws.rate_of(pool) if pool is not None else 0
+    rate = rate_of(pool) if pool is not None else 0
     energy = cost_micros(round(rate * cls.total_gpus), lost_s)
     time = cost_micros(cls.value_micros_per_hour, lost_s)
     return Victim(run, job, energy + time, job.spec.stop.grace)

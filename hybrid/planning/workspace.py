@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 
 from hybrid.domain.claim import Claim, ClaimState
-from hybrid.domain.ids import BudgetName, ClaimId, JobId, NodeId, PoolName, RunId
+from hybrid.domain.ids import BudgetName, ClaimId, JobId, PoolName, RunId
 from hybrid.domain.job import Job, JobState, StopCause
 from hybrid.domain.job_spec import LinkClass
-from hybrid.domain.money import to_micros
-from hybrid.domain.node import Node, NodeState
 from hybrid.domain.plan import Action, ActionBundle, FailJob, RowRef, Stop
 from hybrid.domain.pool_spec import BurstPool, LocalPool
 from hybrid.domain.reasons import Reason, SourceUnknown
@@ -24,10 +21,13 @@ from hybrid.estimation.runtime import run_left
 from hybrid.estimation.waits import Duration
 from hybrid.ledger import caps
 from hybrid.ledger.caps import falls_under
+from hybrid.planning import nodes
+from hybrid.planning.claims import match_claims
 from hybrid.planning.classes import Classes, JobClass
-from hybrid.planning.fit import Fit, Shape, fits, node_facts, node_shape, stated_speed
+from hybrid.planning.fit import Fit, Shape, fits, stated_speed
 from hybrid.planning.instances import Instances
-from hybrid.planning.replicas import replicas_in
+from hybrid.planning.nodes import NodeType, NodeView
+from hybrid.planning.row_refs import job_ref
 from hybrid.planning.timeline import Timeline
 from policies import burst as burst_rules
 from policies import placement
@@ -38,39 +38,6 @@ _LIVE_CLAIMS = frozenset(
     {ClaimState.REQUESTED, ClaimState.BOOTING, ClaimState.READY, ClaimState.CORDONED,
      ClaimState.DRAINING, ClaimState.LOST, ClaimState.TERMINATING}
 )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class NodeType:
-    """Nodes on which a job runs equally well at equal cost. ``held`` marks cloud machines, whose
-    GPUs cost ``rate_micros_per_hour`` for the whole machine; else it is per GPU."""
-
-    index: int
-    shape: Shape
-    pool: PoolName
-    engine: str
-    held: bool
-    gang: str
-    rate_micros_per_hour: int
-
-
-@dataclass(slots=True, eq=False)
-class NodeView:
-    """A node that takes new runs."""
-
-    index: int
-    node: Node
-    type: NodeType
-    claim: Claim | None
-    shared: dict[int, float] = field(default_factory=dict)
-    """Free part of devices that are held in shares, by position."""
-    kept_for: JobId | None = None
-    """The pending job this machine was asked for."""
-
-    @property
-    def id(self) -> NodeId:
-        """The node's id."""
-        return self.node.id
 
 
 class Workspace:
@@ -101,25 +68,25 @@ class Workspace:
         self.committed = Committed()
         """Machines held, asked for and planned."""
         self._commit_claims()
-        self.covering: dict[JobId, tuple[Claim, ...]] = {}
         self.moved: dict[JobId, Claim] = {}
         """Where jobs go on that give up a machine for another: a slot there is kept for them."""
         self.shunned: dict[JobId, frozenset[PoolName]] = {}
         """Pools in which jobs have failed too often that have a cloud to go to instead."""
         self.kept_slots: list[tuple[int, int, float, float, float]] = []
         """Slots kept for runs that are stopping yet: node, devices, until when, cores, GiB."""
-        self.orphans: tuple[Claim, ...] = ()
+        self.covering: dict[JobId, tuple[Claim, ...]]
+        """Pending jobs that have all the machines they need, held or on their way."""
+        self.orphans: tuple[Claim, ...]
+        """Machines on their way that are there for nobody."""
         self._match_claims()
-        self.types: list[NodeType] = []
-        self.members: list[list[int]] = []
-        self.nodes: list[NodeView] = []
-        self.node_index: dict[NodeId, int] = {}
         self._fit_of: dict[tuple[int, int], tuple[Fit, ...] | Reason] = {}
         self._usable: dict[tuple[int, int, str], tuple[Fit, ...] | Reason] = {}
         self.scores: dict[tuple[int, int, int, LinkClass], tuple[float, float] | None] = {}
         """How well a slot fills a machine, by shape, free devices, count and links: for packing."""
         self.instances = Instances(snapshot)
-        self._group_nodes()
+        grouped = nodes.group_nodes(snapshot, self.owner_of)
+        self.types, self.members = grouped.types, grouped.members
+        self.nodes, self.node_index = grouped.views, grouped.index
         self.lines: list[Timeline] = []
         self.rebuild_timelines()
 
@@ -127,16 +94,11 @@ class Workspace:
 
     def local_pool(self, name: PoolName) -> LocalPool | None:
         """The pool document if it is an owned pool that is still there."""
-        pool = self.snapshot.pools.get(name)
-        spec = None if pool is None or pool.removed else pool.spec
-        return spec if isinstance(spec, LocalPool) else None
+        return nodes.local_pool(self.snapshot, name)
 
     def burst_pool(self, name: PoolName, *, removed_too: bool = False) -> BurstPool | None:
         """The pool document if it is a burst pool."""
-        pool = self.snapshot.pools.get(name)
-        if pool is None or (pool.removed and not removed_too):
-            return None
-        return pool.spec if isinstance(pool.spec, BurstPool) else None
+        return nodes.burst_pool(self.snapshot, name, removed_too=removed_too)
 
     def fits_of(self, cls: JobClass, type_: NodeType) -> tuple[Fit, ...] | Reason:
         """How a class fits a type of node."""
@@ -330,61 +292,6 @@ class Workspace:
             if claim.state in (ClaimState.REQUESTED, ClaimState.BOOTING, ClaimState.READY):
                 self.claims_of.setdefault(claim.job_id, []).append(claim)
 
-    def _group_nodes(self) -> None:
-        shapes: dict[tuple[object, ...], Shape] = {}
-        types: dict[tuple[object, ...], NodeType] = {}
-        for _, node in sorted(self.snapshot.nodes.items()):
-            claim = None
-            if node.claim_id is not None:
-                claim = self.snapshot.claims.get(node.claim_id)
-            if not self._takes_runs(node, claim):
-                continue
-            replicas = 1 if claim is not None else replicas_in(self.local_pool(node.pool))
-            raw = node_facts(node, replicas)
-            shape = shapes.get(raw)
-            if shape is None:
-                shape = shapes[raw] = node_shape(node, replicas)
-            rate = self._rate(node, claim)
-            # a held machine is of a type of its own: what is paid already differs
-            gang = (claim.gang or str(claim.id)) if claim is not None else ""
-            key = (id(shape), node.pool, node.engine, claim is not None, gang, rate)
-            type_ = types.get(key)
-            if type_ is None:
-                type_ = types[key] = NodeType(
-                    len(self.types), shape, node.pool, node.engine, claim is not None, gang, rate
-                )
-                self.types.append(type_)
-                self.members.append([])
-            view = NodeView(len(self.nodes), node, type_, claim)
-            if claim is not None:
-                owner = self.owner_of(claim)
-                view.kept_for = owner.id if owner is not None else None
-            self.node_index[node.id] = view.index
-            self.nodes.append(view)
-            self.members[type_.index].append(view.index)
-
-    def _takes_runs(self, node: Node, claim: Claim | None) -> bool:
-        if node.state is not NodeState.READY or not self.snapshot.knows(f"engine:{node.engine}"):
-            return False
-        if node.claim_id is None:
-            return self.local_pool(node.pool) is not None
-        return (
-            claim is not None
-            and claim.state is ClaimState.READY
-            and claim.notice_at is None
-            and self.burst_pool(node.pool) is not None
-        )
-
-    def _rate(self, node: Node, claim: Claim | None) -> int:
-        if claim is not None:
-            return claim.offer.price_micros_per_hour
-        pool = self.local_pool(node.pool)
-        return self.rate_of(pool) if pool is not None else 0
-
-    def rate_of(self, pool: LocalPool) -> int:
-        """Energy and wear of one GPU of an owned pool, micro-dollars per hour."""
-        return to_micros(pool.rate_per_gpu_hour)
-
     def owner_of(self, claim: Claim) -> Job | None:
         """The pending job that waits for the claim, its gang complete."""
         mine = self.covering.get(claim.job_id, ())
@@ -407,31 +314,15 @@ class Workspace:
                 view.kept_for = None
 
     def _match_claims(self) -> None:
-        """Which pending jobs have all the machines they need held or on their way; and the
-        machines on their way that are there for nobody: their job was cancelled, runs elsewhere,
-        or lost a part of its gang."""
-        covering: dict[JobId, tuple[Claim, ...]] = {}
-        orphans: list[Claim] = []
-        for job_id, claims in self.claims_of.items():
-            job = self.snapshot.jobs.get(job_id)
-            gangs: dict[str, list[Claim]] = {}
-            for claim in claims:
-                gangs.setdefault(claim.gang or str(claim.id), []).append(claim)
-            for _, gang in sorted(gangs.items()):
-                waits = (
-                    job is not None
-                    and (job.state is JobState.PENDING or self.moving(job_id) is not None)
-                    and not job.cancel_requested
-                    and job_id not in self.refused
-                    and job_id not in covering
-                    and len(gang) == job.spec.resources.nodes
-                )
-                if waits:
-                    covering[job_id] = tuple(gang)
-                else:
-                    orphans += [c for c in gang if c.state is not ClaimState.READY]
-        self.covering = covering
-        self.orphans = tuple(sorted(orphans, key=lambda claim: claim.id))
+        self.covering, self.orphans = match_claims(self.claims_of, self._waits_for)
+
+    def _waits_for(self, job_id: JobId) -> int:
+        """How many machines a job waits for; 0 for one that waits for none."""
+        job = self.snapshot.jobs.get(job_id)
+        if job is None or job.cancel_requested or job_id in self.refused:
+            return 0
+        waits = job.state is JobState.PENDING or self.moving(job_id) is not None
+        return job.spec.resources.nodes if waits else 0
 
     def rebuild_timelines(self) -> None:
         """What is free from now on, given the live runs and the stops planned so far."""
@@ -470,34 +361,3 @@ class Workspace:
         self.shared_until = ends
         for node, mask, until, cpus, memory_gib in self.kept_slots:
             self.lines[node].hold(self.now, until, mask, cpus, memory_gib)
-
-
-def job_ref(job: Job) -> RowRef:
-    """The job's row, as it was read."""
-    return RowRef(kind="job", id=str(job.id), version=job.version)
-
-
-def run_ref(run: Run) -> RowRef:
-    """The run's row, as it was read."""
-    return RowRef(kind="run", id=str(run.id), version=run.version)
-
-
-def claim_ref(claim: Claim) -> RowRef:
-    """The claim's row, as it was read."""
-    return RowRef(kind="claim", id=str(claim.id), version=claim.version)
-
-
-def node_ref(node: Node) -> RowRef:
-    """The node's row, as it was read."""
-    return RowRef(kind="node", id=str(node.id), version=node.version)
-
-
-__all__ = [
-    "NodeType",
-    "NodeView",
-    "Workspace",
-    "claim_ref",
-    "job_ref",
-    "node_ref",
-    "run_ref",
-]
