@@ -452,13 +452,16 @@ class Schedule:
         )  # fmt: skip
 
     def _share(self, job: Waiting, view: ClassView) -> Start | None:
-        """A share goes where it can go now, unless it is cheaper to wait for a device as if it
-        took it whole."""
+        """A share goes where it can go now, unless it is cheaper to wait: for room beside other
+        shares, or for a device as if it took it whole."""
         now = self._shares.find(self, job, view.states)
         whole = self._single(job, view)
-        if whole is None or (now is not None and now.micros <= whole.micros):
+        if now is not None and (whole is None or now.micros <= whole.micros):
             return now
-        return whole
+        if job.ready_at > self.now:
+            return whole
+        limit = math.inf if whole is None else whole.micros
+        return self._shares.later(self, job, view.states, limit) or whole
 
     def _view(self, cls: JobClass) -> ClassView:
         view = self._views.get(cls.index)

@@ -2,11 +2,14 @@
 
 Among devices that cost the same, a share goes where the expected unusable GPU of its node grows
 least under the demand mix of now (``hybrid.topology.fragmentation``), beside other shares or on a
-device of its own; of equal ones where the room is tightest.
+device of its own; of equal ones where the room is tightest. A share that has to wait does so for
+the first room that other shares leave it, or for a device of its own.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -16,6 +19,7 @@ import numpy as np
 from hybrid.estimation.waits import Duration
 from hybrid.planning.choices import Choice, Start, Waiting
 from hybrid.planning.demand import Demand
+from hybrid.planning.rooms import SLACK, Hold, ending, least_free, next_change, uncovered
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import Workspace
 from hybrid.topology import Fragmentation
@@ -23,11 +27,12 @@ from hybrid.topology import Fragmentation
 if TYPE_CHECKING:
     from hybrid.planning.schedule import ChoiceState, Schedule
 
-_SLACK = 1e-9
+_Hope = tuple[float, int, int, int]
+"""What a start on a part of a device costs at best; the node, the device, the choice's position."""
 
 
 class Shares:
-    """Devices held in shares, in one pass: how much of each is free, and until when it is held."""
+    """Devices held in shares, in one pass: how much of each is free, and what holds it."""
 
     def __init__(self, ws: Workspace) -> None:
         self._ws = ws
@@ -35,7 +40,11 @@ class Shares:
         self._free: dict[int, dict[int, float]] = {
             view.index: dict(view.shared) for view in ws.nodes if view.shared
         }
-        self._until = dict(ws.shared_until)
+        self._holds: dict[tuple[int, int], Sequence[Hold]] = {**ws.shared_holds}
+        self._devices = list(self._holds)
+        """In the order in which they came to be held in shares."""
+        self._hopes: dict[int, tuple[list[_Hope], int]] = {}
+        """By class: a heap, and how many of the devices are in it or are known never to do."""
         self._demand: Demand | None = None
         self._fragmentation: Fragmentation | None = None
         self.changed: set[int] = set()
@@ -56,19 +65,107 @@ class Shares:
                     return start
         return None
 
+    def later(
+        self, schedule: Schedule, job: Waiting, states: Sequence[ChoiceState], limit: float
+    ) -> Start | None:
+        """The cheapest start on a part of an owned device of which others hold shares, once enough
+        of these have ended, below ``limit`` (micro-dollars).
+
+        Hot: what is held only grows in one pass, so what a device costs at best stays true, and
+        only those are looked at again that could be the best.
+        """
+        hopes = self._hopes_of(job, states)
+        best: tuple[float, Hold | None, _Hope] | None = None
+        tried = []
+        while hopes and hopes[0][0] < limit:
+            _, node, device, index = heapq.heappop(hopes)
+            choice = states[index].choice
+            found = self._soonest(schedule, job, choice, node, device)
+            if found is None:
+                continue
+            at, behind = found
+            hope = (
+                choice.base_micros + job.cls.value_per_s * (at - self._now),
+                node,
+                device,
+                index,
+            )
+            tried.append(hope)
+            if hope[0] < limit:
+                best, limit = (at, behind, hope), hope[0]
+        for hope in tried:
+            heapq.heappush(hopes, hope)
+        if best is None:
+            return None
+        at, behind, (micros, node, device, index) = best
+        choice = states[index].choice
+        sd_s = math.sqrt(behind.variance) if behind is not None else 0.0
+        return Start(
+            job.job_id, at, Duration(at - self._now, sd_s), choice.run, (node,), (1 << device,),
+            choice.fit.model, choice.speed, micros, self._ws.nodes[node].type, choice.fit.share,
+        )  # fmt: skip
+
     def take(self, line: Timeline, node: int, mask: int, start: Start, variance: float) -> None:
         """Hold the share; the device stays closed to whole jobs until its last share ends."""
         device = mask.bit_length() - 1
         end = start.at + start.run.mean_s
-        until = self._until.get((node, device))
-        if start.at > self._now or device not in self._free.get(node, {}):
-            line.hold(start.at, end, mask, 0.0, 0.0, variance=variance)
-        elif until is not None and end > until:
-            line.hold(until, end, mask, 0.0, 0.0, variance=variance)
+        holds = self._holds.get((node, device), ())
+        for begins, ends in uncovered(holds, start.at, end):
+            line.hold(begins, ends, mask, 0.0, 0.0, variance=variance)
+        if not holds:
+            self._devices.append((node, device))
+        self._holds[node, device] = (*holds, Hold(start.at, end, start.share, variance))
         if start.at <= self._now:
             rooms = self._free.setdefault(node, {})
             rooms[device] = rooms.get(device, 1.0) - start.share
-            self._until[node, device] = max(until or 0.0, end)
+
+    def _hopes_of(self, job: Waiting, states: Sequence[ChoiceState]) -> list[_Hope]:
+        """What a class may hope for on the devices that are held in shares: a heap."""
+        hopes, seen = self._hopes.get(job.cls.index, ([], 0))
+        if seen < len(self._devices):
+            of_node: dict[int, list[int]] = {}
+            for index, state in enumerate(states):
+                # held machines are taken now, never waited for
+                for node in () if state.choice.held else state.choice.members:
+                    of_node.setdefault(node, []).append(index)
+            for node, device in self._devices[seen:]:
+                for index in of_node.get(node, ()):
+                    choice = states[index].choice
+                    if choice.fit.allowed >> device & 1:
+                        heapq.heappush(hopes, (choice.base_micros, node, device, index))
+            self._hopes[job.cls.index] = (hopes, len(self._devices))
+        return hopes
+
+    def _soonest(
+        self, schedule: Schedule, job: Waiting, choice: Choice, node: int, device: int
+    ) -> tuple[float, Hold | None] | None:
+        """The first instant at which a part of a device is free for the whole run, and the hold
+        that ends then, if one does; None where there is none, ever."""
+        need, run_s, line = job.cls.need, choice.run.mean_s, schedule.lines[node]
+        holds = self._holds[node, device]
+        at = self._now
+        while True:
+            spot = line.earliest(at, run_s, 0, 0, need.cpus, need.host_memory_gib)
+            if spot is None:
+                return None
+            at = spot[0]
+            enough = least_free(holds, at, at + run_s) + SLACK >= choice.fit.share
+            if enough and self._alone(line, holds, device, at, at + run_s):
+                return at, ending(holds, at)
+            changes = (next_change(holds, at), line.next_change(at))
+            at = min((change for change in changes if change is not None), default=math.inf)
+            if at == math.inf:
+                return None
+
+    def _alone(
+        self, line: Timeline, holds: Sequence[Hold], device: int, start: float, end: float
+    ) -> bool:
+        """Whether nobody is to have the device whole between two instants."""
+        for begins, ends in uncovered(holds, start, end):
+            free = line.free_throughout(begins, ends - begins, 0.0, 0.0)
+            if free is None or not free >> device & 1:
+                return False
+        return True
 
     def _best_first(
         self, schedule: Schedule, job: Waiting, choice_of: Mapping[int, Choice], share: float
@@ -115,19 +212,15 @@ class Shares:
         if not schedule.open_to(job, node):
             return None
         need = job.cls.need
-        room = self._free.get(node, {}).get(device)
-        if room is not None and room + _SLACK < choice.fit.share:
+        line, end = schedule.lines[node], self._now + choice.run.mean_s
+        enough = line.free_throughout(self._now, choice.run.mean_s, need.cpus, need.host_memory_gib)
+        if enough is None:
             return None
-        line = schedule.lines[node]
-        run_s = choice.run.mean_s
-        free = line.free_throughout(self._now, run_s, need.cpus, need.host_memory_gib)
-        if free is None or (room is None and not free >> device & 1):
+        holds = self._holds.get((node, device), ())
+        if least_free(holds, self._now, end) + SLACK < choice.fit.share:
             return None
-        end, until = self._now + run_s, self._until.get((node, device), self._now)
-        if room is not None and end > until:
-            free = line.free_throughout(until, end - until, 0.0, 0.0)
-            if free is None or not free >> device & 1:
-                return None
+        if not self._alone(line, holds, device, self._now, end):
+            return None
         type_ = schedule.ws.nodes[node].type
         return Start(
             job.job_id, self._now, Duration(0.0), choice.run, (node,), (1 << device,),

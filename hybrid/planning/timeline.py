@@ -116,6 +116,11 @@ class Timeline:
             mask &= self.masks[k]
         return mask
 
+    def next_change(self, after: float) -> float | None:
+        """The first instant after another at which something is taken or freed."""
+        i = bisect_right(self.times, after)
+        return self.times[i] if i < len(self.times) else None
+
     def all_free_at(self, devices: int) -> float:
         """The first instant at which all of these devices are free."""
         for at, mask in zip(self.times, self.masks, strict=True):

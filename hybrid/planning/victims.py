@@ -27,6 +27,7 @@ from hybrid.planning.nodes import NodeType, NodeView, rate_of
 from hybrid.planning.options import cost_micros
 from hybrid.planning.order import served_first
 from hybrid.planning.queue import no_slack
+from hybrid.planning.rooms import SLACK
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import Workspace
 from policies import preemption
@@ -154,14 +155,26 @@ def _on_node(
 
     def enough(stopped: list[Victim]) -> bool:
         free, cpus, memory = line.masks[0], line.cpus[0], line.memory[0]
+        parts = dict(view.shared)
         for victim in stopped:
             for slot in victim.run.slots:
-                if slot.node_id == view.id and slot.share >= 1:
-                    free |= sum(1 << position[g] for g in slot.gpu_ids if g in position)
-                if slot.node_id == view.id:
-                    cpus, memory = cpus + slot.cpus, memory + slot.memory_gib
-        if cpus + 1e-9 < need.cpus or memory + 1e-9 < need.host_memory_gib:
+                if slot.node_id != view.id:
+                    continue
+                cpus, memory = cpus + slot.cpus, memory + slot.memory_gib
+                mask = sum(1 << position[g] for g in slot.gpu_ids if g in position)
+                if slot.share < 1 and mask:
+                    device = mask.bit_length() - 1
+                    parts[device] = parts.get(device, 0.0) + slot.share
+                    # a device is free once nobody holds a share of it
+                    mask = mask if parts[device] > 1 - SLACK else 0
+                free |= mask
+        if cpus + SLACK < need.cpus or memory + SLACK < need.host_memory_gib:
             return False
+        if need.shared and any(
+            fit.allowed >> device & 1 and part + SLACK >= fit.share
+            for device, part in parts.items()
+        ):
+            return True
         allowed = free & fit.allowed
         if allowed.bit_count() < need.gpus:
             return False

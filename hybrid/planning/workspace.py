@@ -27,6 +27,7 @@ from hybrid.planning.classes import Classes, JobClass
 from hybrid.planning.fit import Fit, Shape, fits, stated_speed
 from hybrid.planning.instances import Instances
 from hybrid.planning.nodes import NodeType, NodeView
+from hybrid.planning.rooms import Hold
 from hybrid.planning.row_refs import job_ref
 from hybrid.planning.timeline import Timeline
 from policies import burst as burst_rules
@@ -88,6 +89,8 @@ class Workspace:
         self.types, self.members = grouped.types, grouped.members
         self.nodes, self.node_index = grouped.views, grouped.index
         self.lines: list[Timeline] = []
+        self.shared_holds: dict[tuple[int, int], list[Hold]] = {}
+        """Shares that runs hold, by node and device."""
         self.rebuild_timelines()
 
     # --- facts --------------------------------------------------------------------------------
@@ -332,7 +335,7 @@ class Workspace:
         ]
         for view in self.nodes:
             view.shared = {}
-        ends: dict[tuple[int, int], float] = {}
+        self.shared_holds = {}
         for _, run in sorted(self.snapshot.runs.items()):
             if not run.live:
                 continue
@@ -355,9 +358,7 @@ class Workspace:
                 if slot.share < 1 and mask:
                     device = mask.bit_length() - 1
                     view.shared[device] = view.shared.get(device, 1.0) - slot.share
-                    ends[index, device] = max(
-                        ends.get((index, device), 0.0), self.now + left.mean_s
-                    )
-        self.shared_until = ends
+                    hold = Hold(self.now, self.now + left.mean_s, slot.share, left.sd_s**2)
+                    self.shared_holds.setdefault((index, device), []).append(hold)
         for node, mask, until, cpus, memory_gib in self.kept_slots:
             self.lines[node].hold(self.now, until, mask, cpus, memory_gib)
