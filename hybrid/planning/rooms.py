@@ -27,6 +27,13 @@ def least_free(holds: Sequence[Hold], start: float, end: float) -> float:
     return 1.0 - max(sum(h.share for h in holds if h.start <= at < h.end) for at in peaks)
 
 
+def first_room(holds: Sequence[Hold], share: float, after: float) -> float:
+    """The first instant from another on at which such a part is free, be it for how long."""
+    ends = sorted(hold.end for hold in holds if hold.end > after)
+    instants = (after, *ends)
+    return next(at for at in instants if least_free(holds, at, at) + SLACK >= share)
+
+
 def next_change(holds: Sequence[Hold], after: float) -> float | None:
     """The first instant after another at which a hold begins or ends."""
     instants = (at for hold in holds for at in (hold.start, hold.end) if at > after)

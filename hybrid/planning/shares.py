@@ -19,7 +19,15 @@ import numpy as np
 from hybrid.estimation.waits import Duration
 from hybrid.planning.choices import Choice, Start, Waiting
 from hybrid.planning.demand import Demand
-from hybrid.planning.rooms import SLACK, Hold, ending, least_free, next_change, uncovered
+from hybrid.planning.rooms import (
+    SLACK,
+    Hold,
+    ending,
+    first_room,
+    least_free,
+    next_change,
+    uncovered,
+)
 from hybrid.planning.timeline import Timeline
 from hybrid.planning.workspace import Workspace
 from hybrid.topology import Fragmentation
@@ -27,8 +35,9 @@ from hybrid.topology import Fragmentation
 if TYPE_CHECKING:
     from hybrid.planning.schedule import ChoiceState, Schedule
 
-_Hope = tuple[float, int, int, int]
-"""What a start on a part of a device costs at best; the node, the device, the choice's position."""
+_Hope = tuple[float, int, int, int, float]
+"""What a start on a part of a device costs at best; the node, the device, the choice's position;
+and when that would be."""
 
 
 class Shares:
@@ -75,30 +84,26 @@ class Shares:
         only those are looked at again that could be the best.
         """
         hopes = self._hopes_of(job, states)
-        best: tuple[float, Hold | None, _Hope] | None = None
+        best: _Hope | None = None
         tried = []
         while hopes and hopes[0][0] < limit:
-            _, node, device, index = heapq.heappop(hopes)
+            _, node, device, index, after = heapq.heappop(hopes)
             choice = states[index].choice
-            found = self._soonest(schedule, job, choice, node, device)
-            if found is None:
+            at = self._soonest(schedule, job, choice, (node, device), after)
+            if at is None:
                 continue
-            at, behind = found
-            hope = (
-                choice.base_micros + job.cls.value_per_s * (at - self._now),
-                node,
-                device,
-                index,
-            )
+            micros = choice.base_micros + job.cls.value_per_s * (at - self._now)
+            hope = (micros, node, device, index, at)
             tried.append(hope)
-            if hope[0] < limit:
-                best, limit = (at, behind, hope), hope[0]
+            if micros < limit:
+                best, limit = hope, micros
         for hope in tried:
             heapq.heappush(hopes, hope)
         if best is None:
             return None
-        at, behind, (micros, node, device, index) = best
+        micros, node, device, index, at = best
         choice = states[index].choice
+        behind = ending(self._holds[node, device], at)
         sd_s = math.sqrt(behind.variance) if behind is not None else 0.0
         return Start(
             job.job_id, at, Duration(at - self._now, sd_s), choice.run, (node,), (1 << device,),
@@ -132,18 +137,21 @@ class Shares:
                 for index in of_node.get(node, ()):
                     choice = states[index].choice
                     if choice.fit.allowed >> device & 1:
-                        heapq.heappush(hopes, (choice.base_micros, node, device, index))
+                        at = first_room(self._holds[node, device], choice.fit.share, self._now)
+                        micros = choice.base_micros + job.cls.value_per_s * (at - self._now)
+                        heapq.heappush(hopes, (micros, node, device, index, at))
             self._hopes[job.cls.index] = (hopes, len(self._devices))
         return hopes
 
     def _soonest(
-        self, schedule: Schedule, job: Waiting, choice: Choice, node: int, device: int
-    ) -> tuple[float, Hold | None] | None:
-        """The first instant at which a part of a device is free for the whole run, and the hold
-        that ends then, if one does; None where there is none, ever."""
+        self, schedule: Schedule, job: Waiting, choice: Choice, place: tuple[int, int], after: float
+    ) -> float | None:
+        """The first instant from ``after`` on at which a part of a device (its node, its position)
+        is free for the whole run; None where there is none, ever."""
+        node, device = place
         need, run_s, line = job.cls.need, choice.run.mean_s, schedule.lines[node]
-        holds = self._holds[node, device]
-        at = self._now
+        holds = self._holds[place]
+        at = after
         while True:
             spot = line.earliest(at, run_s, 0, 0, need.cpus, need.host_memory_gib)
             if spot is None:
@@ -151,7 +159,7 @@ class Shares:
             at = spot[0]
             enough = least_free(holds, at, at + run_s) + SLACK >= choice.fit.share
             if enough and self._alone(line, holds, device, at, at + run_s):
-                return at, ending(holds, at)
+                return at
             changes = (next_change(holds, at), line.next_change(at))
             at = min((change for change in changes if change is not None), default=math.inf)
             if at == math.inf:

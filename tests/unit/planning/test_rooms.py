@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hybrid.domain.ids import NodeId, PoolName
 from hybrid.domain.job_spec import GpuRequest, JobSpec, Resources
 from hybrid.hardware import REFERENCE_KEY
-from hybrid.planning.rooms import Hold, ending, least_free, next_change, uncovered
+from hybrid.planning.rooms import Hold, ending, first_room, least_free, next_change, uncovered
 from hybrid.simulation.replay import Arrival, Replay
 from hybrid.simulation.world import node_report
 
@@ -42,6 +42,16 @@ def test_what_is_uncovered_is_held_by_nobody_and_is_all_of_it(
         in_a_gap = any(first <= at < last for first, last in gaps)
         assert in_a_gap == (not any(h.start <= at < h.end for h in held))
     assert all(begins <= first < last <= ends for first, last in gaps)
+
+
+@given(holds, instants, st.integers(1, 8))
+def test_the_first_room_is_the_first_instant_with_so_much_free(
+    held: list[Hold], after: float, eighths: int
+) -> None:
+    share = eighths / 8
+    instants = (after + half / 2 for half in range(30))
+    enough = next(at for at in instants if least_free(held, at, at) >= share)
+    assert first_room(held, share, after) == enough
 
 
 @given(holds, instants)
