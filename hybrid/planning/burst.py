@@ -79,7 +79,7 @@ class Bursting:
         self._in_order = waiting
         self._positions = {job.job_id: position for position, job in enumerate(waiting)}
         self.adoptions = dict(adoptions)
-        self._given = given
+        self._given = dict(given)
         self._staying: set[JobId] = set(staying)
         self.bursts: dict[JobId, Burst] = {}
         self.schedule = Schedule(ws, choices)
@@ -325,7 +325,11 @@ class Bursting:
 
     def _home_after_all(self, *, undo: bool = True) -> bool:
         """Jobs with machines chosen or on their way take a free slot that nobody else wants, if
-        that is cheaper by the margin now. True if a chosen machine is not asked for after all."""
+        that is cheaper by the margin now. True if a chosen machine is not asked for after all.
+
+        The slot is the job's from then on: placed anew by its rank it would take another's, who
+        would go to a cloud for it, or find its own taken and wait, whatever that costs.
+        """
         margin = burst_rules.margin_micros(0, self.ws.policy)
         changed = False
         for waiting in self._in_order:
@@ -363,7 +367,8 @@ class Bursting:
             job = self.ws.snapshot.jobs[waiting.job_id]
             self.cloud.give_back(burst.option, burst.offer, job)
             del self.bursts[waiting.job_id]
-            self._staying.add(waiting.job_id)
+            self.schedule.take(start, waiting.cls)
+            self._given[waiting.job_id] = start
         return changed
 
     def _decline(self, waiting: Waiting, adoption: Adoption) -> None:

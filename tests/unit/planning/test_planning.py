@@ -549,6 +549,35 @@ def test_a_job_is_placed_at_home_when_others_leave_a_slot_that_nobody_else_wants
     assert set(placements(made)) == {"small-1", "small-2"}
 
 
+def test_nobody_waits_for_a_slot_that_was_found_for_him_and_went_to_another() -> None:
+    world = {
+        **CLOUD,
+        "policy": {
+            **CLOUD["policy"],
+            "scheduling": {"strategy": "shortest_predicted", "improve": False},
+            "burst": {"enabled": True},
+        },
+        "nodes": {"n1": {"gpus": 4, **SWITCHED}},
+        "jobs": {
+            "long": {"run": "6h", "value": 8, "submitted": "-2m"},
+            "short": {"run": "3h", "gpus": 2, "value": 8, "submitted": "-1m"},
+            "wide": {"run": "2h", "gpus": 4, "value": 8, "submitted": "-3m"},
+            "x": {"run": "3h", "at": "n1:0+1", "gpus": 2, "started": "-1m"},
+        },
+        "offers": {
+            f"od{gpus}": {
+                "pool": "cloud", "type": f"m{gpus}", "gpus": gpus, "price": 2.5 * gpus, **SWITCHED
+            }
+            for gpus in (1, 2, 4)
+        },
+    }  # fmt: skip
+    _, _, made = planned(world)
+    asked = {a.claim.job_id for a in made.actions if isinstance(a, OpenClaim)}
+    # three hours of waiting would cost "long" $24, six hours of a machine $15
+    assert asked == {"wide", "long"}
+    assert set(placements(made)) == {"short"}
+
+
 def test_a_ready_machine_is_declined_for_a_free_slot_at_home_and_serves_another() -> None:
     _, _, made = planned(
         {
