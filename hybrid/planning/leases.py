@@ -40,26 +40,30 @@ def renew_leases(ws: Workspace) -> None:
         if claim.state not in _WITH_MACHINE or pool is None or claim.notice_at is not None:
             continue
         run = runs.get(claim.id)
+        job = ws.snapshot.jobs.get(run.job_id) if run is not None else None
+        left_s = claim.lease_until - ws.now
         if run is not None and (cause := ws.stopping(run)) is not None:
             # what is held covers the stop, and nothing after it
-            if cause is StopCause.LEASE:
+            if cause is StopCause.LEASE or job is None or _due(ws, pool, job, left_s):
                 ws.closing.add(claim.id)
             continue
-        job = ws.snapshot.jobs.get(run.job_id) if run is not None else None
         wanted_by = job or ws.owner_of(claim) or _taker(ws, claim)
-        if wanted_by is None:
-            continue
-        lead_s = stop_lead_s(ws, pool, wanted_by)
-        left_s = claim.lease_until - ws.now
-        if left_s > max(pool.lease.duration * RENEW_BELOW, lead_s + MARGIN_S):
+        if wanted_by is None or not _due(ws, pool, wanted_by, left_s):
             continue
         refused = _renew(ws, claim, pool, wanted_by)
         if refused is not None:
             ws.closing.add(claim.id)
-        if refused is not None and run is not None and job is not None and left_s <= lead_s:
+        if refused is None or run is None or job is None:
+            continue
+        if left_s <= stop_lead_s(ws, pool, job):
             words = f"the lease of {claim.id} cannot be renewed: {refused}"
             by = max(claim.lease_until - pool.lease.end_tail, ws.now)
             request_stop(ws, run, job, StopCause.LEASE, words, by)
+
+
+def _due(ws: Workspace, pool: BurstPool, job: Job, left_s: float) -> bool:
+    """Whether a lease that a job wants, with so much left of it, is to be renewed now."""
+    return left_s <= max(pool.lease.duration * RENEW_BELOW, stop_lead_s(ws, pool, job) + MARGIN_S)
 
 
 def stop_lead_s(ws: Workspace, pool: BurstPool, job: Job) -> float:

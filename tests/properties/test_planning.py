@@ -84,7 +84,12 @@ def _claims_and_jobs(
         name = draw(st.sampled_from(sorted(free)))
         if not free[name]:
             continue
-        jobs[f"r{i}"] = {**draw(_job()), "gpus": 1, "nodes": 1, "at": f"{name}:{free[name].pop()}"}
+        at = f"{name}:{free[name].pop()}"
+        shares = draw(st.sampled_from([(), (), (0.5,), (0.5, 0.5), (0.3, 0.2, 0.4)]))
+        if not shares:
+            jobs[f"r{i}"] = _running(draw(_job()), at)
+        for k, share in enumerate(shares):
+            jobs[f"r{i}-{k}"] = {**_running(draw(_job()), at), "share": share}
     for i in range(draw(st.integers(0, 3))):
         state = draw(st.sampled_from(["requested", "booting", "ready", "cordoned"]))
         claim = {
@@ -95,7 +100,7 @@ def _claims_and_jobs(
         }
         what = draw(st.sampled_from(["nobody", "runs", "waits"]))
         if what == "runs" and state in ("ready", "cordoned"):
-            jobs[f"c{i}"] = {**draw(_job()), "gpus": 1, "nodes": 1, "at": f"n-k{i}"}
+            jobs[f"c{i}"] = _running(draw(_job()), f"n-k{i}")
             claim["job"] = f"c{i}"
         elif what == "waits":
             jobs[f"c{i}"] = {**draw(_job()), "gpus": 1, "nodes": 1, "claims_opened": 1}
@@ -125,7 +130,8 @@ def _job(draw: st.DrawFn) -> dict[str, Any]:
         "walltime": "1d",
     }
     if gpus == 1 and draw(st.integers(0, 3)) == 0:
-        job.update(draw(st.sampled_from([{"share": 0.5}, {"slice_memory": 30}])))
+        parts = [{"share": 0.5}, {"share": 0.3}, {"slice_memory": 30}]
+        job.update(draw(st.sampled_from(parts)))
     if draw(st.booleans()):
         job["saves"] = True
         job["saved"] = {"at": "-20s", "work": "1m"}
@@ -146,19 +152,16 @@ def _job(draw: st.DrawFn) -> dict[str, Any]:
     return job
 
 
-def _without_share_mixups(world: dict[str, Any]) -> dict[str, Any]:
-    """Running jobs hold whole devices here: two shares on one are made by plans themselves."""
-    for job in world["jobs"].values():
-        if "at" in job:
-            job.pop("share", None)
-            job.pop("slice_memory", None)
-    return world
+def _running(job: dict[str, Any], at: str) -> dict[str, Any]:
+    """The job on one whole device."""
+    parts = ("share", "slice_memory")
+    return {**{k: v for k, v in job.items() if k not in parts}, "gpus": 1, "nodes": 1, "at": at}
 
 
 @given(worlds())
 @settings(PROFILE, max_examples=120)
 def test_plans_are_clean_and_planning_again_changes_nothing(world: dict[str, Any]) -> None:
-    snapshot, policy = build(_without_share_mixups(world))
+    snapshot, policy = build(world)
     first = plan(snapshot, policy, 1)
     assert lint(snapshot, first) == ()
     assert first.complete
@@ -169,7 +172,7 @@ def test_plans_are_clean_and_planning_again_changes_nothing(world: dict[str, Any
 @given(worlds())
 @PROFILE
 def test_every_live_job_is_told_something_and_its_terms_add_up(world: dict[str, Any]) -> None:
-    snapshot, policy = build(_without_share_mixups(world))
+    snapshot, policy = build(world)
     made = plan(snapshot, policy, 1)
     again = plan(apply_plan(snapshot, made), policy, 1)
     assert [d.job_id for d in made.decisions] == sorted(snapshot.jobs)
@@ -186,7 +189,7 @@ def test_every_live_job_is_told_something_and_its_terms_add_up(world: dict[str, 
 @given(worlds(), st.randoms(use_true_random=False))
 @PROFILE
 def test_a_plan_does_not_depend_on_the_order_of_rows(world: dict[str, Any], random: Any) -> None:
-    snapshot, policy = build(_without_share_mixups(world))
+    snapshot, policy = build(world)
     assert plan(_shuffled(snapshot, random), policy, 1) == plan(snapshot, policy, 1)
 
 
@@ -194,7 +197,7 @@ def test_a_plan_does_not_depend_on_the_order_of_rows(world: dict[str, Any], rand
 @PROFILE
 def test_nothing_new_is_started_where_nothing_could_be_read(world: dict[str, Any]) -> None:
     world["unknown"] = ["provider:aws", "engine:agent"]
-    snapshot, policy = build(_without_share_mixups(world))
+    snapshot, policy = build(world)
     actions = plan(snapshot, policy, 1).actions
     assert not any(isinstance(action, Place | OpenClaim) for action in actions)
 
@@ -204,7 +207,7 @@ def test_nothing_new_is_started_where_nothing_could_be_read(world: dict[str, Any
 def test_no_machine_ends_under_a_run_and_no_job_is_stopped_for_itself(
     world: dict[str, Any],
 ) -> None:
-    snapshot, policy = build(_without_share_mixups(world))
+    snapshot, policy = build(world)
     made = plan(snapshot, policy, 1)
     busy = {claim for run in snapshot.runs.values() for claim in run.claim_ids}
     ended = {action.claim_id for action in made.actions if isinstance(action, EndClaim)}
