@@ -51,9 +51,14 @@ def renew_leases(ws: Workspace) -> None:
         if wanted_by is None or not _due(ws, pool, wanted_by, left_s):
             continue
         refused = _renew(ws, claim, pool, wanted_by)
-        if refused is not None:
-            ws.closing.add(claim.id)
-        if refused is None or run is None or job is None:
+        if refused is None:
+            continue
+        ws.closing.add(claim.id)
+        owner = ws.owner_of(claim)
+        if owner is not None and all(c.state is ClaimState.READY for c in ws.covering[owner.id]):
+            # it cannot begin there: it may have others, now and not once these are gone
+            ws.disown(owner.id)
+        if run is None or job is None:
             continue
         if left_s <= stop_lead_s(ws, pool, job):
             words = f"the lease of {claim.id} cannot be renewed: {refused}"
