@@ -29,7 +29,7 @@ from hybrid.services.log_lines import log_to_stderr
 
 TICK_S = 0.5
 LONGEST_S = 200.0
-"""The demo gives up after this long; it takes about two minutes on two cores."""
+"""The demo gives up after this long; it takes about two minutes."""
 ALL_GONE_S = 60.0
 
 Output = Literal["table", "json"]
