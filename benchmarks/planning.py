@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison import Compared
-from benchmarks.machine import Stopwatch, print_line
+from benchmarks.machine import run
 from hybrid.domain.budget import Balance, Budget, Period, Scope
 from hybrid.domain.ids import GpuId, JobId, NodeId, PoolName, RunId
 from hybrid.domain.job import Job, JobState
@@ -450,8 +450,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, help="ignored: the world is made from a seed")
     parser.add_argument("--quick", action="store_true", help="without 100,000 jobs")
     arguments = parser.parse_args(argv)
-    watch = Stopwatch()
-    print_line("planning", watch, measure(quick=arguments.quick))
+    run("planning", lambda: measure(quick=arguments.quick))
 
 
 if __name__ == "__main__":

@@ -51,7 +51,14 @@ def jobs(now: datetime | None = None) -> tuple[DemoJob, ...]:
 def _fillers() -> tuple[DemoJob, ...]:
     """Four long ones that fill this machine; they say they take longer than they do."""
     return tuple(
-        _job(f"pretrain-{letter}", seed, run_s=38, expected_s=90, shows="fills this machine")
+        _job(
+            f"pretrain-{letter}",
+            seed,
+            run_s=38,
+            expected_s=90,
+            shows="fills this machine",
+            after_s=0.0,
+        )
         for seed, letter in enumerate("abcd", start=1)
     )
 
@@ -66,7 +73,6 @@ def _special(deadline: str) -> tuple[DemoJob, ...]:
             priority="low",
             where={"burst": "never"},
             shows="may not leave the premises",
-            after_s=LATER_S,
         ),
         _job(
             "vision-spot",
@@ -76,7 +82,6 @@ def _special(deadline: str) -> tuple[DemoJob, ...]:
             priority="high",
             where={"markets": ["spot"]},
             shows="loses its spot machine and resumes elsewhere",
-            after_s=LATER_S,
         ),
         _job(
             "speech-steady",
@@ -86,7 +91,6 @@ def _special(deadline: str) -> tuple[DemoJob, ...]:
             value_per_hour=300,
             where={"markets": ["on_demand"]},
             shows="bursts, and comes home when that is cheaper",
-            after_s=LATER_S,
         ),
         _job(
             "nvlink-pair",
@@ -96,7 +100,6 @@ def _special(deadline: str) -> tuple[DemoJob, ...]:
             resources={"gpus": 2, "gpu": {"link": "nvlink"}},
             where={"burst": "never"},
             shows="needs two GPUs joined by NVLink",
-            after_s=LATER_S,
         ),
         _job(
             "gang-of-two",
@@ -106,7 +109,6 @@ def _special(deadline: str) -> tuple[DemoJob, ...]:
             priority="high",
             resources={"nodes": 2, "gpus": 1},
             shows="two machines or none",
-            after_s=LATER_S,
         ),
         _job(
             "by-the-deadline",
@@ -115,7 +117,6 @@ def _special(deadline: str) -> tuple[DemoJob, ...]:
             expected_s=15,
             deadline=deadline,
             shows="has a deadline",
-            after_s=LATER_S,
         ),
         _job(
             "impossible",
@@ -125,7 +126,6 @@ def _special(deadline: str) -> tuple[DemoJob, ...]:
             resources={"gpus": 1, "gpu": {"models": ["b300"]}},
             shows="asks for a GPU that nobody has",
             refused=True,
-            after_s=LATER_S,
         ),
         _job(
             "urgent-fix",
@@ -148,7 +148,6 @@ def _sweep() -> tuple[DemoJob, ...]:
             expected_s=10,
             priority="low",
             shows="is in no hurry",
-            after_s=LATER_S,
         )
         for index in range(4)
     )
@@ -161,10 +160,11 @@ def _job(
     run_s: float,
     expected_s: float,
     shows: str,
-    after_s: float = 0.0,
+    after_s: float = LATER_S,
     refused: bool = False,
     **fields: Any,
 ) -> DemoJob:
+    """``run_s`` is how long it runs; ``expected_s``, which differs, what its user says."""
     resources = {"cpus": 0.1, "memory": "256MiB", **fields.pop("resources", {})}
     document: dict[str, Any] = {
         "name": name,

@@ -145,8 +145,11 @@ def schedule_of(
 
 
 def _adoption(ws: Workspace, cls: JobClass, claims: tuple[Claim, ...]) -> Adoption | None:
-    """The option of waiting for machines on their way; None if a rule or a filter forbids it."""
+    """The option of waiting for machines on their way; None if a rule or a filter forbids it, or
+    they are there and cannot be paid for any longer."""
     there = all(_there(ws, claim) for claim in claims)
+    if there and any(claim.id in ws.closing for claim in claims):
+        return None
     ready_in_s = 0.0 if there else max(_ready_in_s(ws, claim) for claim in claims)
     offer = claims[0].offer
     pool = ws.burst_pool(claims[0].pool)

@@ -54,13 +54,7 @@ def renew_leases(ws: Workspace) -> None:
         if refused is None:
             continue
         ws.closing.add(claim.id)
-        owner = ws.owner_of(claim)
-        if owner is not None and all(c.state is ClaimState.READY for c in ws.covering[owner.id]):
-            # it cannot begin there: it may have others, now and not once these are gone
-            ws.disown(owner.id)
-        if run is None or job is None:
-            continue
-        if left_s <= stop_lead_s(ws, pool, job):
+        if run is not None and job is not None and left_s <= stop_lead_s(ws, pool, job):
             words = f"the lease of {claim.id} cannot be renewed: {refused}"
             by = max(claim.lease_until - pool.lease.end_tail, ws.now)
             request_stop(ws, run, job, StopCause.LEASE, words, by)

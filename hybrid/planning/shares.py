@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,16 @@ _Hope = tuple[float, int, int, int, float]
 and when that would be."""
 
 
+@dataclass(slots=True)
+class _Hopes:
+    """What a class may hope for: a heap, how many of the devices were looked at for it, and the
+    positions of the choices that it has on each owned node."""
+
+    choices: dict[int, list[int]]
+    heap: list[_Hope] = field(default_factory=list)
+    seen: int = 0
+
+
 class Shares:
     """Devices held in shares, in one pass: how much of each is free, and what holds it."""
 
@@ -52,8 +63,8 @@ class Shares:
         self._holds: dict[tuple[int, int], Sequence[Hold]] = {**ws.shared_holds}
         self._devices = list(self._holds)
         """In the order in which they came to be held in shares."""
-        self._hopes: dict[int, tuple[list[_Hope], int]] = {}
-        """By class: a heap, and how many of the devices are in it or are known never to do."""
+        self._hopes: dict[int, _Hopes] = {}
+        """By class."""
         self._demand: Demand | None = None
         self._fragmentation: Fragmentation | None = None
         self.changed: set[int] = set()
@@ -101,14 +112,10 @@ class Shares:
             heapq.heappush(hopes, hope)
         if best is None:
             return None
-        micros, node, device, index, at = best
-        choice = states[index].choice
+        _, node, device, index, at = best
         behind = ending(self._holds[node, device], at)
         sd_s = math.sqrt(behind.variance) if behind is not None else 0.0
-        return Start(
-            job.job_id, at, Duration(at - self._now, sd_s), choice.run, (node,), (1 << device,),
-            choice.fit.model, choice.speed, micros, self._ws.nodes[node].type, choice.fit.share,
-        )  # fmt: skip
+        return self._start_at(job, states[index].choice, (node, device), at, sd_s)
 
     def take(self, line: Timeline, node: int, mask: int, start: Start, variance: float) -> None:
         """Hold the share; the device stays closed to whole jobs until its last share ends."""
@@ -125,23 +132,23 @@ class Shares:
             rooms[device] = rooms.get(device, 1.0) - start.share
 
     def _hopes_of(self, job: Waiting, states: Sequence[ChoiceState]) -> list[_Hope]:
-        """What a class may hope for on the devices that are held in shares: a heap."""
-        hopes, seen = self._hopes.get(job.cls.index, ([], 0))
-        if seen < len(self._devices):
-            of_node: dict[int, list[int]] = {}
+        """What the job's class may hope for on the devices that are held in shares: a heap."""
+        hopes = self._hopes.get(job.cls.index)
+        if hopes is None:
+            hopes = self._hopes[job.cls.index] = _Hopes({})
             for index, state in enumerate(states):
                 # held machines are taken now, never waited for
                 for node in () if state.choice.held else state.choice.members:
-                    of_node.setdefault(node, []).append(index)
-            for node, device in self._devices[seen:]:
-                for index in of_node.get(node, ()):
-                    choice = states[index].choice
-                    if choice.fit.allowed >> device & 1:
-                        at = first_room(self._holds[node, device], choice.fit.share, self._now)
-                        micros = choice.base_micros + job.cls.value_per_s * (at - self._now)
-                        heapq.heappush(hopes, (micros, node, device, index, at))
-            self._hopes[job.cls.index] = (hopes, len(self._devices))
-        return hopes
+                    hopes.choices.setdefault(node, []).append(index)
+        for node, device in self._devices[hopes.seen :]:
+            for index in hopes.choices.get(node, ()):
+                choice = states[index].choice
+                if choice.fit.allowed >> device & 1:
+                    at = first_room(self._holds[node, device], choice.fit.share, self._now)
+                    micros = choice.base_micros + job.cls.value_per_s * (at - self._now)
+                    heapq.heappush(hopes.heap, (micros, node, device, index, at))
+        hopes.seen = len(self._devices)
+        return hopes.heap
 
     def _soonest(
         self, schedule: Schedule, job: Waiting, choice: Choice, place: tuple[int, int], after: float
@@ -220,17 +227,24 @@ class Shares:
         if not schedule.open_to(job, node):
             return None
         need = job.cls.need
-        line, end = schedule.lines[node], self._now + choice.run.mean_s
-        enough = line.free_throughout(self._now, choice.run.mean_s, need.cpus, need.host_memory_gib)
-        if enough is None:
+        line, run_s = schedule.lines[node], choice.run.mean_s
+        if line.free_throughout(self._now, run_s, need.cpus, need.host_memory_gib) is None:
             return None
+        end = self._now + run_s
         holds = self._holds.get((node, device), ())
         if least_free(holds, self._now, end) + SLACK < choice.fit.share:
             return None
         if not self._alone(line, holds, device, self._now, end):
             return None
-        type_ = schedule.ws.nodes[node].type
+        return self._start_at(job, choice, (node, device), self._now)
+
+    def _start_at(
+        self, job: Waiting, choice: Choice, place: tuple[int, int], at: float, sd_s: float = 0.0
+    ) -> Start:
+        node, device = place
+        wait = Duration(at - self._now, sd_s)
+        micros = choice.base_micros + job.cls.value_per_s * wait.mean_s
         return Start(
-            job.job_id, self._now, Duration(0.0), choice.run, (node,), (1 << device,),
-            choice.fit.model, choice.speed, choice.base_micros, type_, choice.fit.share,
+            job.job_id, at, wait, choice.run, (node,), (1 << device,),
+            choice.fit.model, choice.speed, micros, self._ws.nodes[node].type, choice.fit.share,
         )  # fmt: skip

@@ -222,7 +222,9 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=_positive, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--work", type=int, default=0, help="width of the frozen layers")
-    parser.add_argument("--step-seconds", type=float, default=0.0, metavar="S")
+    parser.add_argument(
+        "--step-seconds", type=float, default=0.0, help="what a step takes at least"
+    )
     parser.add_argument("--checkpoint-every", type=_positive, default=25, metavar="STEPS")
     parser.add_argument("--log-every", type=_positive, default=10, metavar="STEPS")
     parser.add_argument("--outputs", type=Path, default=Path("outputs"))
